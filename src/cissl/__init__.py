@@ -1,0 +1,3 @@
+"""Class-imbalanced semi-supervised learning."""
+
+__version__ = "0.1.0"
