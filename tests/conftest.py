@@ -1,0 +1,19 @@
+"""What every test shares: shapes and types are checked at run time here, and only here."""
+
+import os
+
+import hypothesis
+import jaxtyping
+import torch
+
+# Before anything imports cissl: the hook rewrites modules as they are loaded.
+jaxtyping.install_import_hook("cissl", "beartype.beartype")
+
+# One thread each, here and in the processes that tests start: tests already run side by side.
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["MPLBACKEND"] = "Agg"
+
+# Derandomised: a test that passes here passes everywhere, and a failure comes back when asked to.
+hypothesis.settings.register_profile("cissl", deadline=None, max_examples=40, derandomize=True)
+hypothesis.settings.load_profile("cissl")
