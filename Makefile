@@ -1,0 +1,47 @@
+# Everything runs from .venv, which is made on first use. Another interpreter: make PYTHON=python3.12 toy
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help toy test lint format bench dist clean
+
+help: ## show this list
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
+
+# Made again whenever the dependencies change.
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cissl needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
+	touch $@
+
+.venv: .venv/installed
+
+toy: .venv/installed ## the paper's toy study: Table 1 and Figure 1
+	$(BIN)/cissl run toy
+
+test: .venv/installed ## run the tests
+	$(BIN)/pytest -n 2
+
+lint: .venv/installed ## check style, names and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: .venv/installed ## put the code into the style that lint checks
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: .venv/installed ## run every benchmark; each prints one JSON line
+	@set -e; for file in benchmarks/*.py; do echo "$$file"; $(BIN)/python "$$file"; done
+
+dist: .venv/installed ## build wheel and sdist, and try the wheel in an environment of its own
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	set -e; fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
+	$(PYTHON) -m venv "$$fresh"; \
+	"$$fresh/bin/pip" install -q -c constraints.txt dist/*.whl; \
+	cd "$$fresh"; bin/cissl --version; bin/cissl list
+
+clean: ## remove .venv and everything that was built; runs/ stays
+	rm -rf .venv dist build .pytest_cache .hypothesis .mypy_cache .ruff_cache mutants
+	find src tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
