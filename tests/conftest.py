@@ -7,7 +7,7 @@ import jaxtyping
 import torch
 
 # Before anything imports cissl: the hook rewrites modules as they are loaded.
-jaxtyping.install_import_hook("cissl", "beartype.beartype")
+jaxtyping.install_import_hook("cissl", "typechecking.check")
 
 # One thread each, here and in the processes that tests start: tests already run side by side.
 torch.set_num_threads(1)
