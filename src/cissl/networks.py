@@ -17,6 +17,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.utils import skip_init
 
 SLOPE = 0.1  # of every leaky ReLU: the paper's networks, toy and WRN-28-2
+Stage = Sequence[tuple[int, int, int]]
 Output = Float[Tensor, "n k"] | tuple[Float[Tensor, "n k"], Float[Tensor, "n d"]]
 
 
@@ -33,9 +34,12 @@ def linear(wide: int, narrow: int, generator: Generator | None) -> nn.Linear:
     return layer
 
 
-def convolution(wide: int, narrow: int, size: int, generator: Generator | None, stride: int = 1) -> nn.Conv2d:
-    """A convolution that keeps the image's size at stride 1; no bias (BatchNorm follows), Kaiming-normal by fan-out."""
-    layer = skip_init(nn.Conv2d, wide, narrow, size, stride=stride, padding=size // 2, bias=False)
+def convolution(
+    wide: int, narrow: int, size: int, generator: Generator | None, stride: int = 1, padding: int | None = None
+) -> nn.Conv2d:
+    """A convolution, by default padded to keep the size; no bias (BatchNorm follows), Kaiming-normal by fan-out."""
+    padding = size // 2 if padding is None else padding
+    layer = skip_init(nn.Conv2d, wide, narrow, size, stride=stride, padding=padding, bias=False)
     nn.init.kaiming_normal_(layer.weight, a=SLOPE, mode="fan_out", nonlinearity="leaky_relu", generator=generator)
     return layer
 
@@ -113,7 +117,9 @@ class WideResNet(Network):
     def __init__(self, channels: int, n_classes: int, generator: Generator | None, depth: int, width: int) -> None:
         super().__init__()
         if depth < 10 or (depth - 4) % 6 or width < 1:
-            raise ValueError(f"wide-resnet-{depth}-{width}: the depth has to be 10, 16, 22, 28, 34, … and the width >= 1")
+            raise ValueError(
+                f"wide-resnet-{depth}-{width}: the depth has to be 10, 16, 22, 28, 34, … and the width >= 1"
+            )
         blocks: list[nn.Module] = []
         last = 16
         for group, stride in zip((16, 32, 64), (1, 2, 2), strict=True):
@@ -132,17 +138,15 @@ class WideResNet(Network):
 class ConvNet(Network):
     """Convolution, BatchNorm, leaky ReLU in three stages of growing width, halving the image between them."""
 
-    def __init__(
-        self, channels: int, n_classes: int, generator: Generator | None, stages: Sequence[Sequence[tuple[int, int]]]
-    ) -> None:
+    def __init__(self, channels: int, n_classes: int, generator: Generator | None, stages: Sequence[Stage]) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         last = channels
         for number, stage in enumerate(stages):
             if number:
                 layers.append(nn.MaxPool2d(2))
-            for width, size in stage:
-                layers += [convolution(last, width, size, generator), norm(width), nn.LeakyReLU(SLOPE)]
+            for width, size, padding in stage:
+                layers += [convolution(last, width, size, generator, padding=padding), norm(width), nn.LeakyReLU(SLOPE)]
                 last = width
         self.layers = nn.Sequential(*layers)
         self.classifier = linear(last, n_classes, generator)
@@ -151,10 +155,10 @@ class ConvNet(Network):
         return self.layers(x).mean((2, 3))
 
 
-# The 13-layer network of the semi-supervised literature, by (width, filter size). Its dropout is left out: all
-# randomness of a step is drawn before it, and none inside the network.
-CNN13 = [[(128, 3)] * 3, [(256, 3)] * 3, [(512, 3), (256, 1), (128, 1)]]
-SMALL = [[(16, 3)], [(32, 3)], [(64, 3)]]
+# Stages of (width, filter size, padding). The first is the 13-layer network of the semi-supervised literature without
+# its dropout: all randomness of a step is drawn before it, and none inside the network. The second is for CPUs.
+CNN13 = [[(128, 3, 1)] * 3, [(256, 3, 1)] * 3, [(512, 3, 0), (256, 1, 0), (128, 1, 0)]]
+SMALL = [[(32, 3, 1)], [(64, 3, 1)], [(128, 3, 1)]]
 
 
 class UserNetwork(nn.Module):
@@ -221,15 +225,16 @@ def _load_user(name: str, input_shape: tuple[int, ...], n_classes: int, generato
 def _import_user(name: str) -> Callable[..., Any]:
     module_name, _, attribute = name.partition(":")
     try:
-        made = getattr(importlib.import_module(module_name), attribute)
-    except ImportError as error:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # whatever the user's file does while it is read
         raise ValueError(
-            f"network {name!r}: cannot import {module_name!r} ({error}); is its folder on PYTHONPATH?"
+            f"network {name!r}: importing {module_name!r} failed ({type(error).__name__}: {error}); "
+            "if it lies in this folder, set PYTHONPATH=."
         ) from error
-    except (AttributeError, ValueError) as error:
-        raise ValueError(f"network {name!r}: {module_name!r} has no {attribute!r}") from error
+    made = getattr(module, attribute, None)
     if not callable(made):
-        raise ValueError(f"network {name!r}: expected a class or function, {attribute!r} is a {type(made).__name__}")
+        problem = f"is a {type(made).__name__}" if hasattr(module, attribute) else "is not in it"
+        raise ValueError(f"network {name!r}: expected a class or function in {module_name!r}, {attribute!r} {problem}")
     return made  # type: ignore[no-any-return]
 
 
@@ -249,13 +254,11 @@ def _probe(network: UserNetwork, input_shape: tuple[int, ...]) -> None:
 NAMES = ("toy-mlp", "mlp", "wide-resnet-28-2", "cnn13", "convnet")
 
 
-def build(
-    name: str, input_shape: tuple[int, ...], n_classes: int, generator: Generator | None = None
-) -> nn.Module:
+def build(name: str, input_shape: tuple[int, ...], n_classes: int, generator: Generator | None = None) -> nn.Module:
     """The network of that name, with weights drawn from `generator` (None: torch's global one).
 
     `wide-resnet-DEPTH-WIDTH` takes any depth 6 n + 4 and width; `module:callable` calls your own
-    `callable(input_shape, n_classes)`, which returns an `nn.Module` that maps (n, *input_shape) to logits (n, n_classes).
+    `callable(input_shape, n_classes)`, which returns an `nn.Module`: samples (n, *input_shape) -> logits (n, n_classes).
     """
     if n_classes < 2:
         raise ValueError(f"a classifier needs at least 2 classes, got n_classes={n_classes}")
@@ -270,16 +273,20 @@ def build(
         channels = _need_image(name, input_shape, 4)
         return WideResNet(channels, n_classes, generator, depth=int(match[1]), width=int(match[2]))
     if name == "cnn13":
-        return ConvNet(_need_image(name, input_shape, 4), n_classes, generator, CNN13)
+        return ConvNet(_need_image(name, input_shape, 12), n_classes, generator, CNN13)
     if name == "convnet":
         return ConvNet(_need_image(name, input_shape, 4), n_classes, generator, SMALL)
     near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.0)[0]
-    raise ValueError(f"unknown network {name!r}, did you mean {near!r}? There are {', '.join(NAMES)}, and module:callable")
+    raise ValueError(
+        f"unknown network {name!r}, did you mean {near!r}? There are {', '.join(NAMES)}, and module:callable"
+    )
 
 
 def _need_vector(name: str, shape: tuple[int, ...]) -> None:
     if len(shape) != 1:
-        raise ValueError(f"{name} is for feature vectors of shape (d,), got samples of shape {shape}: use mlp or convnet")
+        raise ValueError(
+            f"{name} is for feature vectors of shape (d,), got samples of shape {shape}: use mlp or convnet"
+        )
 
 
 def _need_image(name: str, shape: tuple[int, ...], smallest: int) -> int:
