@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
-from torch.nn.utils import skip_init
 
 SLOPE = 0.1  # of every leaky ReLU: the paper's networks, toy and WRN-28-2
 Stage = Sequence[tuple[int, int, int]]
@@ -28,7 +27,7 @@ def act(x: Tensor) -> Tensor:
 
 def linear(wide: int, narrow: int, generator: Generator | None) -> nn.Linear:
     """A linear layer, Xavier-normal with zero bias, that leaves the global random state alone."""
-    layer = skip_init(nn.Linear, wide, narrow)
+    layer = nn.Linear(wide, narrow, device="meta").to_empty(device="cpu")  # draws nothing
     nn.init.xavier_normal_(layer.weight, generator=generator)
     nn.init.zeros_(layer.bias)
     return layer
@@ -39,7 +38,9 @@ def convolution(
 ) -> nn.Conv2d:
     """A convolution, by default padded to keep the size; no bias (BatchNorm follows), Kaiming-normal by fan-out."""
     padding = size // 2 if padding is None else padding
-    layer = skip_init(nn.Conv2d, wide, narrow, size, stride=stride, padding=padding, bias=False)
+    layer = nn.Conv2d(wide, narrow, size, stride=stride, padding=padding, bias=False, device="meta").to_empty(
+        device="cpu"
+    )
     nn.init.kaiming_normal_(layer.weight, a=SLOPE, mode="fan_out", nonlinearity="leaky_relu", generator=generator)
     return layer
 
@@ -107,8 +108,9 @@ class ResidualBlock(nn.Module):
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c2 h2 w2"]:
         start = act(self.norm1(x))
-        residual = self.conv2(act(self.norm2(self.conv1(start))))
-        return residual + (x if self.shortcut is None else self.shortcut(start))
+        residual: Tensor = self.conv2(act(self.norm2(self.conv1(start))))
+        carried: Tensor = x if self.shortcut is None else self.shortcut(start)
+        return carried + residual
 
 
 class WideResNet(Network):
@@ -152,7 +154,8 @@ class ConvNet(Network):
         self.classifier = linear(last, n_classes, generator)
 
     def body(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d"]:
-        return self.layers(x).mean((2, 3))
+        maps: Tensor = self.layers(x)
+        return maps.mean((2, 3))
 
 
 # Stages of (width, filter size, padding). The first is the 13-layer network of the semi-supervised literature without
@@ -173,7 +176,7 @@ class UserNetwork(nn.Module):
     def forward(self, x: Float[Tensor, "n ..."], features: bool = False) -> Output:
         """What the user's module says, if it has the shape that was asked for."""
         if not features:
-            logits = self.module(x)
+            logits: Tensor = self.module(x)
             self._check_logits(logits, len(x))
             return logits
         if not self.has_features:
@@ -181,7 +184,7 @@ class UserNetwork(nn.Module):
                 f"{self.name} gives no features, which sntg needs: let its forward(x, features=False) return "
                 "(logits, features) when features=True, or leave +sntg out of the method"
             )
-        pair = self.module(x, features=True)
+        pair: tuple[Tensor, Tensor] = self.module(x, features=True)
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], Tensor) and pair[1].ndim == 2):
             raise ValueError(
                 f"{self.name}: expected (logits, features) with features of shape (n, d) when features=True "
@@ -258,7 +261,7 @@ def build(name: str, input_shape: tuple[int, ...], n_classes: int, generator: Ge
     """The network of that name, with weights drawn from `generator` (None: torch's global one).
 
     `wide-resnet-DEPTH-WIDTH` takes any depth 6 n + 4 and width; `module:callable` calls your own
-    `callable(input_shape, n_classes)`, which returns an `nn.Module`: samples (n, *input_shape) -> logits (n, n_classes).
+    `callable(input_shape, n_classes)`, which returns an `nn.Module` from (n, *input_shape) to logits (n, n_classes).
     """
     if n_classes < 2:
         raise ValueError(f"a classifier needs at least 2 classes, got n_classes={n_classes}")
