@@ -28,7 +28,8 @@ def gaussian_noise(std: float) -> View:
 def flip(x: Float[Tensor, "n c h w"], generator: Generator) -> Float[Tensor, "n c h w"]:
     """Mirror every image left to right with probability ½ (CIFAR-10; digits of SVHN would change their meaning)."""
     mirrored = torch.rand((len(x), 1, 1, 1), generator=generator, device=x.device) < 0.5
-    return torch.where(mirrored, x.flip(3), x)
+    column = torch.arange(x.shape[3], device=x.device)
+    return x.gather(3, torch.where(mirrored, column.flip(0), column).expand(x.shape))
 
 
 def crop(padding: int = 2) -> View:
