@@ -1,0 +1,125 @@
+"""From the results of a study to its table, its figures and its results.csv. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+from rich.console import Console
+
+from cissl.coefficients import coefficient_difference, student_coefficient, teacher_coefficient
+from cissl.protocol import class_counts
+from cissl.report import figures, names
+from cissl.report.figures import Boundary
+from cissl.report.results import Group, group_seeds, read_results, write_csv
+from cissl.report.tables import toy_markdown, toy_table
+
+__all__ = ["group_seeds", "read_results", "toy_markdown", "toy_table", "write_csv", "write_report"]
+
+MOMENTUM, DECAY = 0.9, 0.95  # of the supplement's figure, and of Mean Teacher's training
+COEFFICIENT_STEPS = 200  # enough to see both ends; the supplement says that a longer run looks the same
+BOUNDARY_ARRAYS = ("x", "y", "probability", "labeled_points", "labeled_classes", "unlabeled_points")
+# CIFAR-10 with 4000 labels at ρ = 10: the setting of Figure 3, with the size of the unlabeled set it leads to.
+LABELED, UNLABELED, IMBALANCE, CLASSES = 4000, 14389, 10.0, 10
+
+
+def write_report(folder: str | Path, console: Console) -> list[Path]:
+    """Prints the toy study's table, writes results.csv and every figure there is data for; returns what it wrote."""
+    folder = Path(folder)
+    results, skipped = read_results(folder)
+    for line in skipped:
+        console.print(line, style="yellow", markup=False, highlight=False)
+    groups = group_seeds(results)
+    console.print(toy_table(groups, console.width))
+    written = [write_csv(groups, folder / "results.csv")]
+    if groups:
+        written += figures.boundary_figure(boundaries(groups), folder / "figures" / "figure1")
+    written += coefficients(folder / "figures" / "coefficients")
+    written += imbalance_types(folder / "figures" / "imbalance-types")
+    written += measured(folder)
+    return written
+
+
+def boundaries(groups: Sequence[Group]) -> list[list[Boundary]]:
+    """The panels of Figure 1, a row per data set. All of a row show one seed, so one split: the lowest of those
+    that most methods finished."""
+    methods = sorted({group.method for group in groups}, key=names.method_order)
+    rows = []
+    for dataset in dict.fromkeys(group.dataset for group in groups):
+        by_method: dict[str, Group] = {}
+        for group in groups:
+            if group.dataset == dataset:
+                by_method.setdefault(group.method, group)
+        seed = _shown_seed(list(by_method.values()))
+        rows.append([_panel(dataset, method, by_method.get(method), seed) for method in methods])
+    return rows
+
+
+def coefficients(stem: str | Path) -> list[Path]:
+    """The supplement's figure, with plain SGD for comparison."""
+    steps = COEFFICIENT_STEPS
+    difference = {
+        f"momentum δ = {MOMENTUM}, γ = {DECAY}": coefficient_difference(steps, MOMENTUM, DECAY),
+        f"plain SGD (δ = 0), γ = {DECAY}": coefficient_difference(steps, 0.0, DECAY),
+    }
+    student, teacher = student_coefficient(steps, MOMENTUM), teacher_coefficient(steps, MOMENTUM, DECAY)
+    return figures.coefficient_figure(student, teacher, difference, stem)
+
+
+def imbalance_types(stem: str | Path) -> list[Path]:
+    """The paper's Figure 3 for CIFAR-10."""
+    rho = {"Uniform": 1.0, "Half": IMBALANCE / 2, "Same": IMBALANCE}
+    counts = {f"Labeled (ρ = {IMBALANCE:g})": class_counts(LABELED, IMBALANCE, CLASSES)}
+    counts |= {f"{name} ($ρ_u$ = {r:g})": class_counts(UNLABELED, r, CLASSES) for name, r in rho.items()}
+    return figures.imbalance_figure(counts, stem)
+
+
+def measured(folder: Path) -> list[Path]:
+    """Figures of what the study measured besides its runs: analysis/*.npz, where present."""
+    written: list[Path] = []
+    gradients, suppression = folder / "analysis" / "gradient_difference.npz", folder / "analysis" / "suppression.npz"
+    if gradients.is_file():
+        with np.load(gradients) as arrays:
+            wanted = ("points", "confidence", "exact_norm", "predicted_norm", "cosine")
+            columns = {name: arrays[name] for name in wanted}
+        written += figures.gradient_difference_figure(**columns, stem=folder / "figures" / "gradient-difference")
+    if suppression.is_file():
+        with np.load(suppression) as arrays:
+            weights = {str(label): row for label, row in zip(arrays["labels"], arrays["weights"], strict=True)}
+            ratio = arrays["ratio"]
+        written += figures.suppression_figure(ratio, weights, folder / "figures" / "suppression")
+    return written
+
+
+def _shown_seed(groups: Sequence[Group]) -> int | None:
+    finished = [result.seed for group in groups for result in group.results if result.status == "done"]
+    return min(finished, key=lambda seed: (-finished.count(seed), seed), default=None)
+
+
+def _panel(dataset: str, method: str, group: Group | None, seed: int | None) -> Boundary:
+    title = f"{names.dataset_name(dataset)}, {names.method_name(method)}"
+    result = next((r for r in group.results if r.seed == seed), None) if group else None
+    if result is None:
+        return Boundary(title, None, "not run yet", seed)
+    if result.status == "diverged":
+        return Boundary(title, None, f"diverged at step {result.diverged_at}", seed)
+    if result.status != "done":
+        return Boundary(title, None, "unfinished", seed)
+    arrays, reason = _load(result.folder / "boundary.npz")
+    return Boundary(title, arrays, reason, seed)
+
+
+def _load(path: Path) -> tuple[dict[str, np.ndarray] | None, str]:
+    try:
+        # Opened here: numpy leaves the file open when it turns out to be torn.
+        with path.open("rb") as file, np.load(file) as arrays:
+            missing = [name for name in BOUNDARY_ARRAYS if name not in arrays]
+            if missing:
+                return None, f"{path.name} lacks\n{', '.join(missing)}"
+            return {name: arrays[name] for name in BOUNDARY_ARRAYS}, ""
+    except FileNotFoundError:
+        return None, f"no {path.name}"
+    except (ValueError, OSError, EOFError, BadZipFile):
+        return None, f"{path.name}\ncannot be read"
