@@ -3,7 +3,6 @@
 Every initial weight is drawn from the generator given, so that a network is a function of its seed.
 """
 
-import difflib
 import importlib
 import inspect
 import math
@@ -14,6 +13,8 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
+
+from cissl.names import unknown
 
 SLOPE = 0.1  # of every leaky ReLU: the paper's networks, toy and WRN-28-2
 Stage = Sequence[tuple[int, int, int]]
@@ -279,10 +280,7 @@ def build(name: str, input_shape: tuple[int, ...], n_classes: int, generator: Ge
         return ConvNet(_need_image(name, input_shape, 12), n_classes, generator, CNN13)
     if name == "convnet":
         return ConvNet(_need_image(name, input_shape, 4), n_classes, generator, SMALL)
-    near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.0)[0]
-    raise ValueError(
-        f"unknown network {name!r}, did you mean {near!r}? There are {', '.join(NAMES)}, and module:callable"
-    )
+    raise unknown("network", name, (*NAMES, "module:callable"))
 
 
 def _need_vector(name: str, shape: tuple[int, ...]) -> None:
