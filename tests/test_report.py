@@ -40,7 +40,7 @@ def description(**fields: Any) -> dict[str, Any]:
 def add_run(
     study: Path,
     *,
-    errors: tuple[float, float, float] | None = (0.25, 0.01, 0.5),
+    errors: tuple[float | None, ...] | None = (0.25, 0.01, 0.5),
     status: str = "done",
     diverged_at: int | None = None,
     **fields: Any,
@@ -52,7 +52,8 @@ def add_run(
     (folder / "run.json").write_text(json.dumps(run))
     if errors is None:
         return folder
-    metrics = dict(zip(("error", "major_error", "minor_error"), errors, strict=True)) if status == "done" else None
+    # A diverged run has no metrics. Should its folder hold some all the same, they must not count.
+    metrics = dict(zip(("error", "major_error", "minor_error"), errors, strict=True))
     record = {"run": run, "status": status, "diverged_at": diverged_at, "student": metrics, "teacher": metrics}
     (folder / "result.json").write_text(json.dumps(record))
     return folder
@@ -143,15 +144,17 @@ def test_names_are_the_papers_and_those_of_other_combinations_follow() -> None:
 
 
 def test_mean_and_deviation_over_the_seeds_that_finished_only(tmp_path: Path) -> None:
-    for seed, error in enumerate((0.10, 0.20, 0.60)):
-        add_run(tmp_path, seed=seed, errors=(error, 0.0, 2 * error if seed < 2 else 1.0))
+    for seed, error in reversed(list(enumerate((0.10, 0.20, 0.60)))):
+        add_run(tmp_path, seed=seed, errors=(error, 0.0, None if seed == 1 else 0.5))
     add_run(tmp_path, seed=3, status="diverged", diverged_at=312)
     add_run(tmp_path, seed=4, errors=None)
     (group,) = group_seeds(read_results(tmp_path)[0])
+    assert [result.seed for result in group.results] == [0, 1, 2, 3, 4]
     assert [group.count(status) for status in ("done", "diverged", "unfinished")] == [3, 1, 1]
     mean, std = group.percent("error")
     assert mean == pytest.approx(30)
     assert std == pytest.approx(statistics.stdev([10, 20, 60]))
+    assert group.percent("minor_error") == (None, None)  # a mean over other seeds than its neighbours' would mislead
 
 
 def test_one_seed_has_no_deviation_and_none_has_no_mean(tmp_path: Path) -> None:
@@ -268,6 +271,16 @@ def test_markdown_table(tmp_path: Path) -> None:
     assert "(ddof 1)" in lines[-1]
 
 
+def test_the_lowest_is_marked_among_several_only_and_as_shown(tmp_path: Path) -> None:
+    add_run(tmp_path, method="supervised", errors=(0.200001, 0.1, 0.5))
+    assert "**" not in toy_markdown(group_seeds(read_results(tmp_path)[0]))
+    add_run(tmp_path, method="pi", status="diverged")
+    assert "**" not in toy_markdown(group_seeds(read_results(tmp_path)[0]))
+    add_run(tmp_path, method="ict", errors=(0.2, 0.2, 0.5))
+    lines = toy_markdown(group_seeds(read_results(tmp_path)[0])).splitlines()
+    assert [line.count("**") for line in lines[2:5]] == [4, 2, 4]
+
+
 def test_a_seed_that_was_never_started_is_missing(tmp_path: Path) -> None:
     add_run(tmp_path, method="supervised", seed=0)
     add_run(tmp_path, method="supervised", seed=1)
@@ -325,6 +338,27 @@ def test_report_of_a_study_without_results(tmp_path: Path, capsys: pytest.Captur
     assert "run000 left out: result.json holds a list" in text
     assert "No finished run yet" in text
     assert capsys.readouterr() == ("", "")
+
+
+def test_figure_1_has_up_up_and_low_confidence_dark(tmp_path: Path) -> None:
+    arrays = {"x": np.linspace(0, 1, 20), "y": np.linspace(0, 1, 20), "probability": np.ones((20, 20), np.float16)}
+    arrays["probability"][15:] = 0.5  # at the large y
+    arrays |= {"labeled_points": np.array([[0.1, 0.1]]), "labeled_classes": np.array([1])}
+    arrays |= {"unlabeled_points": np.array([[0.1, 0.1]])}
+    png, _ = figures.boundary_figure([[figures.Boundary("One", arrays)]], tmp_path / "one")
+    with Image.open(png) as image:
+        pixels = np.asarray(image.convert("RGB"), dtype=int)
+    middle = pixels[:, pixels.shape[1] // 3]
+    top, bottom = middle[len(middle) // 5], middle[4 * len(middle) // 5]
+    assert top.sum() < 200 < 600 < bottom.sum()
+    assert top[0] > 100 > top[1]  # red
+
+
+def test_near_and_far_by_confidence() -> None:
+    confidence = np.linspace(1.0, 0.5, 100)
+    near, far = figures.near_and_far(confidence)
+    assert near.nonzero()[0].tolist() == list(range(90, 100))
+    assert far.nonzero()[0].tolist() == list(range(50))
 
 
 def test_the_same_figure_is_the_same_file(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
@@ -114,10 +114,7 @@ def gradient_difference_figure(
     cosine: Float[np.ndarray, " n"],
     stem: str | Path,
 ) -> list[Path]:
-    """‖∇L_MT − ∇L_Π‖ over the plane and against confidence, with the paper's ∇f ∇fᵀ (θ − θ′) beside it.
-
-    Near the boundary means the least confident tenth of the points, far from it the most confident half.
-    """
+    """‖∇L_MT − ∇L_Π‖ over the plane and against confidence, with the paper's ∇f ∇fᵀ (θ − θ′) beside it."""
     order = np.argsort(exact_norm)  # the large ones on top
     # Four decades of colour: what is smaller is nothing beside the boundary.
     largest = float(exact_norm.max()) or 1.0
@@ -137,6 +134,11 @@ def gradient_difference_figure(
         figure.colorbar(dots, ax=left, pad=0.02, extend="min").set_label("norm of the gradient difference")
         _against_confidence(right, confidence, exact_norm, predicted_norm, cosine)
         return _save(figure, stem)
+
+
+def near_and_far(confidence: Float[np.ndarray, " n"]) -> tuple[Bool[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
+    """Which points are near the boundary, the least confident tenth, and which far from it, the most confident half."""
+    return np.asarray(confidence <= np.quantile(confidence, 0.1)), np.asarray(confidence >= np.median(confidence))
 
 
 def suppression_figure(
@@ -240,7 +242,7 @@ def _against_confidence(
         zorder=1,
         rasterized=True,
     )
-    near, far = doubt >= np.quantile(doubt, 0.9), doubt <= np.median(doubt)
+    near, far = near_and_far(confidence)
     for label, group, colour in (("least confident tenth", near, "#D55E00"), ("most confident half", far, INK)):
         exact, predicted, alike = (float(np.median(a[group])) for a in (exact_norm, predicted_norm, cosine))
         text = f"{label}: median {exact:.1e}\n∇f ∇fᵀ(θ − θ′) gives {predicted:.1e}, cosine {alike:.3f}"

@@ -29,7 +29,7 @@ TOY_CLASSES = {"all": "error", "major": "major_error", "minor": "minor_error"}
 
 @dataclass(frozen=True)
 class Result:
-    """One run as its folder tells it. `student` holds the metrics, of a finished run only."""
+    """One run as its folder tells it. `student` holds the metrics of a finished run; a diverged one has none."""
 
     folder: Path
     run: dict[str, Any]
@@ -72,7 +72,7 @@ class Group:
 
     def percent(self, metric: str) -> Summary:
         """The student's metric over the seeds that finished. A diverged seed has none, and is counted instead."""
-        values = [r.student.get(metric) for r in self.results if r.status == "done" and r.student is not None]
+        values = [r.student.get(metric) for r in self.results if r.student is not None]
         numbers = [100 * float(value) for value in values if value is not None]
         if not numbers or len(numbers) < len(values):
             return Summary(None, None)
