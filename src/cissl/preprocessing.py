@@ -133,7 +133,7 @@ def _blocks(x: Array) -> Iterator[slice]:
 def _fingerprint(train: Array) -> str:
     """A hash of all that the fitted matrix depends on."""
     digest = hashlib.sha256(f"{NORM} {TINY} {RIDGE} {train.dtype} {train.shape}".encode())
-    digest.update(memoryview(np.ascontiguousarray(train)))
+    digest.update(np.ascontiguousarray(train).data)
     return digest.hexdigest()[:32]
 
 
