@@ -382,6 +382,7 @@ def fetch(
 
 def _retrieve(name: str, download: Download, folder: Path, bar: Any) -> None:
     import pooch
+    import requests
 
     pooch.get_logger().setLevel("WARNING")
     downloader = pooch.HTTPDownloader(progressbar=bar, timeout=60)
@@ -389,9 +390,11 @@ def _retrieve(name: str, download: Download, folder: Path, bar: Any) -> None:
         path = pooch.retrieve(download.url, download.checksum, download.name, folder / name, downloader=downloader)
         Path(path).chmod(0o644)  # a temporary file is for its owner alone, a data folder is often shared
     except (OSError, ValueError) as error:  # what requests raises is an OSError, a wrong checksum a ValueError
+        offline = isinstance(error, requests.ConnectionError)
+        reason = f"no connection to {download.url.split('/')[2]}" if offline else str(error)
         raise ValueError(
-            f"{name}: {download.name} could not be fetched ({error}). Get it from {download.url} in some other way and "
-            f"put it at {folder / name / download.name}"
+            f"{name}: {download.name} could not be fetched ({reason}). Get it from {download.url} in some other way "
+            f"and put it at {folder / name / download.name}"
         ) from error
 
 
