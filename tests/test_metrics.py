@@ -81,6 +81,9 @@ def test_calibration_error_of_known_cases():
     assert calibration_error(np.array([0.5, 0.625]), np.array([True, False]), bins=8) == pytest.approx(0.5625)
     assert calibration_error(np.array([0.5, 0.4375]), np.array([True, False]), bins=8) == pytest.approx(0.03125)
     assert calibration_error(np.array([0.0, 0.0]), np.array([True, False])) == 0.5
+    # The last two of fifteen bins; what rounding puts above 1 belongs to the last.
+    assert calibration_error(np.array([1.0, 0.9]), np.array([False, True])) == pytest.approx(0.55)
+    assert calibration_error(np.array([1 + 1e-7, 0.95]), np.array([False, True])) == pytest.approx(0.475)
 
 
 def one_hot(predicted, k):
@@ -117,6 +120,12 @@ def test_equally_frequent_classes_are_ranked_by_number():
     assert (found["major_error"], found["minor_error"]) == (0, 1)
     found = evaluate(one_hot([0, 0, 2], 3), labels, np.array([5, 9, 5]))
     assert (found["major_error"], found["minor_error"]) == (1, 0)
+    # Of 40 classes the odd ones are frequent: 1 is the first of those, 38 the last of the others.
+    predicted = np.where(np.isin(np.arange(40), [1, 38]), np.arange(40), 0)
+    found = evaluate(one_hot(predicted, 40), np.arange(40, dtype=np.uint8), np.tile([5, 9], 20))
+    assert (found["major_error"], found["minor_error"]) == (0, 0)
+    assert found["head_error"] == found["tail_error"] == pytest.approx(12 / 13)
+    assert [c for c in range(40) if found["confusion"][c][0] == 0] == [1, 38]
 
 
 def test_a_class_without_samples_is_left_out_of_the_means():
@@ -195,6 +204,7 @@ def test_input_that_cannot_be_evaluated(probabilities, labels, message):
 def test_probabilities_of_sixteen_bits_are_accepted():
     probabilities, labels, counts = example()
     half = evaluate(probabilities.astype(np.float16), labels, counts)
+    assert half == evaluate(probabilities.astype(np.float16).astype(np.float64), labels, counts)
     assert half["balanced_error"] == pytest.approx(evaluate(probabilities, labels, counts)["balanced_error"], abs=0.01)
 
 
@@ -202,6 +212,7 @@ def test_summary_over_seeds():
     mean, deviation = summarise([1.0, 2.0, 4.0])
     assert mean == pytest.approx(7 / 3)
     assert deviation == pytest.approx(math.sqrt(((4 / 3) ** 2 + (1 / 3) ** 2 + (5 / 3) ** 2) / 2))
+    assert summarise([1.0, 3.0]) == (2, pytest.approx(math.sqrt(2)))
     assert summarise([3.5]) == (3.5, None)
 
 

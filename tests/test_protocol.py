@@ -79,6 +79,7 @@ def test_counts_are_the_largest_remainders(total, imbalance, n_classes):
 def test_balanced_counts_give_the_remainder_to_the_first():
     assert class_counts(11, 1, 4).tolist() == [3, 3, 3, 2]
     assert class_counts(12, 1, 4).tolist() == [3, 3, 3, 3]
+    assert class_counts(137, 1, 100).tolist() == [2] * 37 + [1] * 63
 
 
 def test_a_class_below_one_sample_gets_one_from_the_largest():
