@@ -23,7 +23,7 @@ JOINERS = {"run", "study", "cli", "analysis", "estimator", "recipes", "detection
 MAY_BE_IMPORTED_BY = {
     "methods": JOINERS | {"objective", "batches", "many_seeds"},
     "objective": JOINERS | {"many_seeds"},
-    "training": JOINERS | {"many_seeds"},
+    "training": JOINERS | {"many_seeds", "records"},  # records write its curves
     "many_seeds": JOINERS,
     "protocol": JOINERS | {"report", "datasets", "batches"},
     "run": JOINERS,
