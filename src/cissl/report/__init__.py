@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -25,10 +25,13 @@ BOUNDARY_ARRAYS = ("x", "y", "probability", "labeled_points", "labeled_classes",
 LABELED, UNLABELED, IMBALANCE, CLASSES = 4000, 14389, 10.0, 10
 
 
-def write_report(folder: str | Path, console: Console) -> list[Path]:
-    """Prints the toy study's table, writes results.csv and every figure there is data for; returns what it wrote."""
+def write_report(folder: str | Path, console: Console, only: Collection[str] | None = None) -> list[Path]:
+    """Prints the toy study's table, writes results.csv and every figure there is data for; returns what it wrote.
+
+    `only` are the names of the runs to report, None for all that the folder holds.
+    """
     folder = Path(folder)
-    results, skipped = read_results(folder)
+    results, skipped = read_results(folder, only)
     for line in skipped:
         console.print(line, style="yellow", markup=False, highlight=False)
     groups = group_seeds(results)

@@ -8,7 +8,7 @@ import json
 import math
 import os
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,8 +93,8 @@ class Group:
         )
 
 
-def read_results(folder: str | Path) -> tuple[list[Result], list[str]]:
-    """Every run of a study's folder, and one line for each folder that could not be read and was left out.
+def read_results(folder: str | Path, only: Collection[str] | None = None) -> tuple[list[Result], list[str]]:
+    """Every run of a study's folder, or those named, and one line for each folder that could not be read and was left out.
 
     A study may be half done: a run with a description and no result yet is "unfinished".
     """
@@ -105,6 +105,8 @@ def read_results(folder: str | Path) -> tuple[list[Result], list[str]]:
     skipped: list[str] = []
     for path in sorted(folder.iterdir()):
         if not any((path / name).is_file() for name in ("run.json", "result.json")):
+            continue
+        if only is not None and path.name not in only:
             continue
         try:
             result = _read(path)

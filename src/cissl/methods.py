@@ -1,0 +1,320 @@
+"""How each method makes its targets: what the student said, what it should have said, and which samples count.
+
+A method never steps, logs, moves devices or reads configuration. Its fields are its hyper-parameters, with the paper's
+values (Table "Hyperparameters" of the supplement). A new method is one frozen dataclass and one line in `BASES`.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypedDict, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from cissl import losses
+from cissl.losses import probabilities
+from cissl.names import unknown
+
+
+class Output(NamedTuple):
+    logits: Tensor
+    features: Tensor | None = None  # flattened, before the classifier; there when a modifier asks for them
+
+
+class Network(Protocol):
+    """The student or the teacher as a method sees it."""
+
+    def __call__(self, x: Tensor) -> Output:
+        """The pass that learns: for the student it moves the running statistics. The teacher's has no gradient."""
+
+    def quietly(self, x: Tensor) -> Tensor:
+        """A further pass with the batch's own statistics, which moves none: logits."""
+
+
+class Batch(TypedDict, total=False):
+    """One step's tensors, with every random draw that the step needs: the step itself draws nothing.
+
+    Rows are [labeled ‖ unlabeled]; there are as many labeled ones as labels.
+    """
+
+    x: Tensor
+    x_again: Tensor  # a second view of the same samples
+    labels: Tensor
+    ramp: Tensor  # w(t) / w_max
+    class_weights: Tensor  # of the labeled loss
+    suppression: Tensor  # g(N_c)
+    direction: Tensor  # VAT: a standard normal for each unlabeled sample
+    share: Tensor  # ICT: λ of the labeled samples and of the unlabeled ones
+    partner: Tensor  # ICT: the row that each row is mixed with, labeled with labeled and unlabeled with unlabeled
+    pairs: Tensor  # SNTG: a permutation of all rows
+
+
+class Comparison(NamedTuple):
+    said: Float[Tensor, "u k"]  # logits, with gradient
+    wanted: Float[Tensor, "u k"]  # probabilities, without
+    kept: Float[Tensor, " u"] | None = None  # a factor for each sample; None keeps all
+
+
+def unlabeled_rows(x: Tensor, batch: Batch) -> Tensor:
+    return x[len(batch["labels"]) :]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base:
+    """What all methods share. `draws` names the random draws that a step needs, `divergence` compares said and wanted."""
+
+    needs_unlabeled: ClassVar[bool] = True
+    needs_second_view: ClassVar[bool] = False
+    has_teacher: ClassVar[bool] = False
+    mixes_labels: ClassVar[bool] = False
+    draws: ClassVar[tuple[str, ...]] = ()
+    divergence: ClassVar[Callable[[Tensor, Tensor], Tensor]] = staticmethod(losses.squared_error)
+
+    def inputs(self, batch: Batch) -> Tensor:
+        """The rows of the pass that learns."""
+        return batch["x"]
+
+    def compare(self, said: Tensor, student: Network, teacher: Network | None, batch: Batch) -> Comparison:
+        """Targets for `said`, the unlabeled rows of the pass that learned."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supervised(Base):
+    """Cross-entropy of the labeled samples alone."""
+
+    needs_unlabeled = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PiModel(Base):
+    """Π model (Laine & Aila 2017): the target is the student's own prediction for a second view, detached."""
+
+    needs_second_view = True
+    consistency_weight: float = 20.0
+
+    def compare(self, said: Tensor, student: Network, teacher: Network | None, batch: Batch) -> Comparison:
+        with torch.no_grad():
+            second = student.quietly(batch["x_again"])
+        return Comparison(said, probabilities(unlabeled_rows(second, batch)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanTeacher(Base):
+    """Mean Teacher (Tarvainen & Valpola 2017): the target is the prediction of a moving average of the student."""
+
+    needs_second_view = True
+    has_teacher = True
+    consistency_weight: float = 8.0
+    teacher_decay: float = 0.95
+
+    def compare(self, said: Tensor, student: Network, teacher: Network | None, batch: Batch) -> Comparison:
+        assert teacher is not None
+        target = teacher(batch["x_again"]).logits
+        return Comparison(said, probabilities(unlabeled_rows(target, batch)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class VAT(Base):
+    """Virtual adversarial training (Miyato et al. 2018): the same view, moved ε in the direction that changes the
+    prediction most, should be predicted as the clean one.
+
+    ξ: the paper's 1e-6 is below what float32 resolves; at 1e-3 the direction agrees with the exact one.
+    """
+
+    draws = ("direction",)
+    divergence = staticmethod(losses.kl_divergence)
+    consistency_weight: float = 0.3
+    epsilon: float = 1.0  # the paper: 6 on CIFAR-10, 1 on SVHN and the toy sets
+    xi: float = 1e-3
+
+    def compare(self, said: Tensor, student: Network, teacher: Network | None, batch: Batch) -> Comparison:
+        clean = probabilities(said.detach())
+        worst = self.worst_direction(student, clean, batch)
+        return Comparison(self.moved(student, batch, self.epsilon * worst), clean)
+
+    def moved(self, student: Network, batch: Batch, by: Tensor) -> Tensor:
+        """Logits of the moved unlabeled samples, normalised together with the labeled ones as the clean ones were."""
+        moved = unlabeled_rows(batch["x"], batch) + by
+        return unlabeled_rows(student.quietly(torch.cat([batch["x"][: len(batch["labels"])], moved])), batch)
+
+    def worst_direction(self, student: Network, clean: Tensor, batch: Batch) -> Tensor:
+        """One power iteration from a random direction, outside autocast: a finite difference needs the precision."""
+        device = batch["x"].device.type
+        imprecise = torch.is_autocast_enabled(device)
+        with torch.no_grad(), torch.autocast(device, enabled=False):
+            if imprecise:
+                clean = probabilities(unlabeled_rows(student.quietly(batch["x"]), batch))
+
+            def disagreement(direction: Tensor) -> Tensor:
+                return losses.kl_divergence(self.moved(student, batch, self.xi * direction), clean).sum()
+
+            slope: Tensor = torch.func.grad(disagreement)(unit(batch["direction"]))
+        return unit(slope)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PseudoLabel(Base):
+    """Pseudo-label (Lee 2013): cross-entropy to the predicted class where its probability is above a threshold."""
+
+    divergence = staticmethod(losses.soft_cross_entropy)
+    consistency_weight: float = 1.0
+    threshold: float = 0.95
+
+    def compare(self, said: Tensor, student: Network, teacher: Network | None, batch: Batch) -> Comparison:
+        probability, predicted = probabilities(said.detach()).max(1)
+        classes = torch.arange(said.shape[1], device=said.device)
+        wanted = (predicted[:, None] == classes).to(said.dtype)
+        return Comparison(said, wanted, (probability > self.threshold).to(said.dtype))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ICT(Base):
+    """Interpolation consistency (Verma et al. 2019): a mix of two samples should be predicted as the mix of what the
+    teacher predicts for each. Labeled samples are mixed with labeled ones, their losses alike."""
+
+    needs_second_view = True
+    has_teacher = True
+    mixes_labels = True
+    draws = ("share", "partner")
+    consistency_weight: float = 100.0
+    teacher_decay: float = 0.999
+    alpha: float = 1.0
+
+    def inputs(self, batch: Batch) -> Tensor:
+        x = batch["x"]
+        rows = (len(batch["labels"]), len(x) - len(batch["labels"]))
+        share = torch.cat([s.expand(n) for s, n in zip(batch["share"], rows, strict=True)])
+        return mixed(x, batch["partner"], share.view(-1, *[1] * (x.ndim - 1)))
+
+    def compare(self, said: Tensor, student: Network, teacher: Network | None, batch: Batch) -> Comparison:
+        assert teacher is not None
+        target = teacher(batch["x_again"]).logits
+        target = mixed(probabilities(target), batch["partner"], batch["share"][1])
+        return Comparison(said, unlabeled_rows(target, batch))
+
+
+def mixed(x: Tensor, partner: Tensor, share: Tensor) -> Tensor:
+    """share · x + (1 − share) · its partner."""
+    return share * x + (1 - share) * x[partner]
+
+
+def unit(x: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
+    """Each sample scaled to L2 norm 1; a zero stays zero."""
+    norm = x.flatten(1).square().sum(1).sqrt()
+    return x / norm.clamp(min=torch.finfo(x.dtype).tiny).view(-1, *[1] * (x.ndim - 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntropyMinimization:
+    """+em (Grandvalet & Bengio 2005): unlabeled samples should be predicted with certainty. Not ramped up."""
+
+    entropy_weight: float = 0.06
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmoothNeighbors:
+    """+sntg (Luo et al. 2018): features of one (predicted) class together, of two classes apart."""
+
+    draws: ClassVar[tuple[str, ...]] = ("pairs",)
+    sntg_weight: float = 0.4
+    margin: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuppressedConsistency:
+    """+scl, the paper's: each sample's consistency × g(count of the class that the student predicts for it)."""
+
+    beta: float = 0.5
+    form: losses.SuppressionForm = "exponential"  # the paper: linear on the toy sets and in detection
+
+
+BASES: dict[str, type[Base]] = {
+    "supervised": Supervised,
+    "pi": PiModel,
+    "mean-teacher": MeanTeacher,
+    "vat": VAT,
+    "ict": ICT,
+    "pseudo-label": PseudoLabel,
+}
+MODIFIERS: dict[str, type[EntropyMinimization] | type[SmoothNeighbors] | type[SuppressedConsistency]] = {
+    "em": EntropyMinimization,
+    "sntg": SmoothNeighbors,
+    "scl": SuppressedConsistency,
+}
+PAPER = ("supervised", "pi", "mean-teacher", "vat+em", "vat+em+sntg", "pseudo-label", "ict", "mean-teacher+scl")
+
+
+@dataclass(frozen=True)
+class Method:
+    """A base and its modifiers; made by `method("vat+em+sntg")`."""
+
+    base: Base
+    em: EntropyMinimization | None = None
+    sntg: SmoothNeighbors | None = None
+    scl: SuppressedConsistency | None = None
+
+    @property
+    def name(self) -> str:
+        base = next(name for name, kind in BASES.items() if type(self.base) is kind)
+        return "+".join([base, *(m for m in MODIFIERS if getattr(self, m) is not None)])
+
+    @property
+    def needs_unlabeled(self) -> bool:
+        return self.base.needs_unlabeled or self.em is not None
+
+    @property
+    def draws(self) -> tuple[str, ...]:
+        return self.base.draws + (self.sntg.draws if self.sntg is not None else ())
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Every hyper-parameter by its name."""
+        parts = [self.base, *(part for m in MODIFIERS if (part := getattr(self, m)) is not None)]
+        return {name: value for part in parts for name, value in asdict(part).items()}
+
+
+LIMITS = {"teacher_decay": 1.0, "threshold": 1.0, "beta": 1.0}  # the others only have to be >= 0
+ABOVE_ZERO = ("beta", "xi", "alpha")
+
+
+def check_option(name: str, value: Any) -> None:
+    if name == "form":
+        if value not in get_args(losses.SuppressionForm):
+            raise unknown("form of the suppression", value, get_args(losses.SuppressionForm))
+        return
+    upper = LIMITS.get(name, math.inf)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 <= value <= upper or value == math.inf or (value == 0 and name in ABOVE_ZERO):
+        lower = "above 0" if name in ABOVE_ZERO else "at least 0"
+        raise ValueError(f"{name} should be a number {lower}{f' and at most {upper:g}' if upper < math.inf else ''}, got {value!r}")
+
+
+def method(name: str, **options: Any) -> Method:
+    """`method("mean-teacher+scl", beta=0.3)`: the parts by name, their hyper-parameters as options."""
+    first, *modifiers = name.split("+")
+    if first not in BASES:
+        raise unknown("method", first, BASES)
+    for modifier in modifiers:
+        if modifier not in MODIFIERS:
+            raise unknown(f"modifier in the method {name!r}:", modifier, MODIFIERS)
+        if modifiers.count(modifier) > 1:
+            raise ValueError(f"the method {name!r} names +{modifier} twice")
+        if modifier != "em" and not BASES[first].needs_unlabeled:
+            raise ValueError(
+                f"+{modifier} acts on the consistency of unlabeled samples and {first!r} has none: "
+                f"choose another method, such as 'mean-teacher+{modifier}'"
+            )
+    kinds = {"base": BASES[first], **{m: MODIFIERS[m] for m in modifiers}}
+    known = {field.name: part for part, kind in kinds.items() for field in fields(kind)}
+    for option, value in options.items():
+        if option not in known:
+            raise unknown(f"option of the method {name!r}:", option, known)
+        check_option(option, value)
+    parts: dict[str, Any] = {
+        part: kind(**{option: value for option, value in options.items() if known[option] == part})
+        for part, kind in kinds.items()
+    }
+    return Method(**parts)

@@ -1,0 +1,64 @@
+"""Table 1 and Figure 1: four methods on two-moons and four-spins; and the figures of the paper's analysis."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from cissl import analysis, datasets, losses, networks, protocol, records
+from cissl.methods import PAPER, method
+from cissl.randomness import stream
+from cissl.run import Run
+
+DATASETS = ("two-moons", "four-spins")
+METHODS = ("supervised", "pi", "mean-teacher", "mean-teacher+scl")
+
+
+def toy(seeds: int = 5, methods: Sequence[str] = METHODS, steps: int | None = None) -> list[Run]:
+    """`methods=["all"]` are the paper's eight."""
+    if seeds < 1:
+        raise ValueError(f"a study needs at least 1 seed, got {seeds}")
+    chosen = [name for given in methods for name in (PAPER if given == "all" else [method(given).name])]
+    shorter = {} if steps is None else {"steps": steps}
+    return [
+        Run(dataset=dataset, method=name, seed=seed, **shorter)
+        for dataset in DATASETS
+        for name in dict.fromkeys(chosen)
+        for seed in range(seeds)
+    ]
+
+
+def analyse(runs: Sequence[Run], folder: Path) -> None:
+    """What the figures of the analysis show, written to `folder/analysis`."""
+    ratio = np.linspace(0, 1, 101)
+    lines = {f"exponential, β = {beta:g}": (beta, "exponential") for beta in (0.1, 0.3, 0.5, 0.7, 0.9)}
+    lines["linear"] = (0.5, "linear")
+    counts = torch.from_numpy(ratio)
+    weights = [losses.suppression_weights(counts, beta, form).numpy() for beta, form in lines.values()]
+    records.write_arrays(
+        folder / "analysis" / "suppression.npz", {"ratio": ratio, "labels": np.array(list(lines)), "weights": weights}
+    )
+    for run in runs:
+        if run.dataset == "two-moons" and run.method == "mean-teacher":
+            weights_file = folder / run.name / "weights.npz"
+            if weights_file.is_file():  # not there when the run diverged
+                measured = gradient_difference(run, weights_file)
+                records.write_arrays(folder / "analysis" / "gradient_difference.npz", measured)
+                return
+
+
+def gradient_difference(run: Run, weights_file: Path, points: int = 1500) -> dict[str, np.ndarray]:
+    """Mean Teacher's gradient against Π's at unlabeled points, with the trained student and teacher of a run."""
+    data = datasets.load(run.dataset, seed=run.seed)
+    parts = protocol.split(
+        data.train_y, labeled=run.labeled, imbalance=run.imbalance, unlabeled_total=run.unlabeled_total, seed=run.seed
+    )
+    student, teacher = (networks.build(run.network, (2,), data.n_classes) for _ in range(2))
+    with np.load(weights_file) as saved:
+        for who, network in (("student", student), ("teacher", teacher)):
+            network.load_state_dict({n: torch.from_numpy(saved[f"{who}/{n}"]) for n, _ in network.named_parameters()})
+    x = torch.from_numpy(data.train_x[parts.unlabeled[:: max(1, len(parts.unlabeled) // points)]])
+    noise = torch.Generator().manual_seed(stream(run.seed, "analysis"))
+    measured = analysis.gradient_difference(student.double(), teacher.double(), x.double(), run.noise, noise)
+    return {"points": x.numpy(), **measured}

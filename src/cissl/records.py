@@ -1,0 +1,100 @@
+"""A run's folder on disk: what it is, how it went, how it ended. Whatever is there is whole: files appear by rename."""
+
+import contextlib
+import csv
+import hashlib
+import io
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from cissl.training import Curve
+
+Result = dict[str, Any]
+
+
+def canonical(description: Mapping[str, Any]) -> str:
+    """One text per description, whatever the order of its keys."""
+    return json.dumps(description, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def name_of(description: Mapping[str, Any]) -> str:
+    """The hash that names a run's folder."""
+    return hashlib.sha256(canonical(description).encode()).hexdigest()[:12]
+
+
+def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write beside, flush to the disk, rename: a reader finds all of the file or none of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, content: Any) -> None:
+    text = json.dumps(content, indent=1, allow_nan=False) + "\n"
+    write_whole(path, lambda file: file.write(text.encode()))
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    write_whole(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+
+
+def read_result(folder: Path) -> Result | None:
+    """The run's result, None while it has none."""
+    try:
+        text = (folder / "result.json").read_text()
+    except FileNotFoundError:
+        return None
+    try:
+        result: Result = json.loads(text)
+    except ValueError as error:
+        raise ValueError(
+            f"{folder / 'result.json'} is no valid JSON ({error}): delete that file, and the run starts again"
+        ) from error
+    return result
+
+
+class CurveFile:
+    """steps.csv: a row for each stretch of steps with the mean of each loss in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.rows, self.names = path, [], ()  # type: ignore[var-annotated]
+
+    def append(self, curve: Curve, column: int | None = None) -> None:
+        """`column` is the seed's place where the curve is of many seeds."""
+        losses = {name: values if column is None else values[:, column] for name, values in curve.losses.items()}
+        self.names = ("step", "learning_rate", *losses)
+        means = (f"{value.mean():.6g}" for value in losses.values())
+        self.rows.append([int(curve.steps[-1]), f"{curve.learning_rates[-1]:.6g}", *means])
+
+    def write(self) -> None:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.names)
+        writer.writerows(self.rows)
+        write_whole(self.path, lambda file: file.write(text.getvalue().encode()))
+
+
+@contextlib.contextmanager
+def readable_errors(folder: Path) -> Iterator[None]:
+    """A full disk or a folder that cannot be written is a sentence, and what was written before stays."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(
+            f"cannot write to {folder}: {error.strerror or error}. Nothing written before is lost: make room, or give "
+            "another folder with --out, and start the same command again"
+        ) from error

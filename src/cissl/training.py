@@ -1,0 +1,128 @@
+"""The loop: one step after another, each yielding a record. It knows no method and no data set."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+Losses = dict[str, Tensor]
+LOOK_EVERY = 100  # steps between looks at the losses: a look waits for the device
+
+
+class Record(NamedTuple):
+    """What a step did. The losses stay on the device, one number, or one per seed."""
+
+    step: int
+    losses: Losses
+    learning_rate: float
+
+
+class Learner(Protocol):
+    def gradients(self, batch: Any) -> Losses:
+        """Compute the losses and put the gradient of "loss" into the parameters."""
+
+
+class Backward(Protocol):
+    def __call__(self, loss: Tensor) -> None: ...
+
+
+@dataclass
+class EagerLearner:
+    """Forward and backward of a step module. `backward` is Fabric's where there is one."""
+
+    step: Callable[[Any], Losses]
+    parameters: Sequence[Tensor]
+    backward: Backward = Tensor.backward
+
+    def gradients(self, batch: Any) -> Losses:
+        losses = self.step(batch)
+        for parameter in self.parameters:
+            parameter.grad = None
+        self.backward(losses["loss"].sum())  # over seeds; a single run's sum is itself
+        return losses
+
+
+class Average:
+    """The teacher: θ′ ← γ_t θ′ + (1 − γ_t) θ after the optimizer's step, γ_t = min(1 − 1/(t + 1), γ); parameters only."""
+
+    def __init__(self, teacher: Sequence[Tensor], student: Sequence[Tensor], decay: float) -> None:
+        self.teacher, self.student, self.decay = list(teacher), list(student), decay
+
+    @torch.no_grad()
+    def follow(self, step: int) -> None:
+        decay = min(1 - 1 / (step + 1), self.decay)
+        torch._foreach_lerp_(self.teacher, self.student, 1 - decay)
+
+
+def sgd(parameters: Iterable[Tensor], learning_rate: float, momentum: float, weight_decay: float) -> torch.optim.SGD:
+    """The paper's optimizer: SGD with Nesterov momentum, weight decay on all parameters."""
+    return torch.optim.SGD(
+        parameters, lr=learning_rate, momentum=momentum, nesterov=momentum > 0, weight_decay=weight_decay, foreach=True
+    )
+
+
+def train(
+    learner: Learner,
+    optimizer: torch.optim.Optimizer,
+    batches: Any,
+    learning_rate: Callable[[int], float],
+    steps: Iterable[int],
+    average: Average | None = None,
+) -> Iterator[Record]:
+    """Take the steps, one by one, as they are asked for."""
+    for step in steps:
+        batch = batches.step(step)
+        rate = learning_rate(step)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        losses = learner.gradients(batch)
+        optimizer.step()
+        if average is not None:
+            average.follow(step)
+        yield Record(step, {name: loss.detach() for name, loss in losses.items()}, rate)
+
+
+class Curve(NamedTuple):
+    """Losses of a stretch of steps: `losses[name]` is (steps,), or (steps, seeds)."""
+
+    steps: npt.NDArray[np.int64]
+    losses: dict[str, npt.NDArray[np.float64]]
+    learning_rates: npt.NDArray[np.float64]
+
+
+def curves(records: Iterable[Record], every: int = LOOK_EVERY) -> Iterator[Curve]:
+    """Bring the records to the host, `every` steps at a time: the only place that waits for the device."""
+    waiting: list[Record] = []
+    for record in records:
+        waiting.append(record)
+        if record.step % every == 0:
+            yield _curve(waiting)
+            waiting = []
+    if waiting:
+        yield _curve(waiting)
+
+
+def _curve(records: list[Record]) -> Curve:
+    names = records[0].losses
+    stacked = torch.stack([torch.stack([record.losses[name] for record in records]) for name in names])
+    values = stacked.double().cpu().numpy()
+    return Curve(
+        np.array([record.step for record in records]),
+        dict(zip(names, values, strict=True)),
+        np.array([record.learning_rate for record in records]),
+    )
+
+
+def first_not_finite(curve: Curve) -> npt.NDArray[np.int64]:
+    """The step at which the loss first was not a finite number, for each seed; 0 where it always was."""
+    loss = curve.losses["loss"]
+    bad = ~np.isfinite(loss.reshape(len(loss), -1))
+    return np.where(bad.any(0), curve.steps[bad.argmax(0)], 0)
+
+
+def all_finite(module: nn.Module) -> bool:
+    return all(bool(torch.isfinite(value).all()) for value in module.state_dict().values())
