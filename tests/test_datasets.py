@@ -173,8 +173,9 @@ def test_a_missing_batch_is_named(cifar, tmp_path):
 def test_truncated_and_changed_unpacked_files_are_refused(small, tmp_path):
     name, content = next(iter(small.contents.items()))
     write(tmp_path, small.contents | {name: content[:-1]})
-    with pytest.raises(ValueError, match=f"{name} has {len(content) - 1:,} bytes where the official file has"):
+    with pytest.raises(ValueError, match=f"{name} has {len(content) - 1:,} bytes where the official file has") as error:
         datasets.load(small.name, tmp_path)
+    assert "cannot be used" not in str(error.value)  # there is no packed file that could be
     write(tmp_path, {name: content[:-1] + bytes([content[-1] ^ 1])})
     with pytest.raises(ValueError, match=f"{name} is not the official file: its SHA-256 is"):
         datasets.load(small.name, tmp_path)
@@ -186,6 +187,15 @@ def test_truncated_packed_files_are_refused(small, tmp_path, keep):
     content = content[: keep if isinstance(keep, int) else int(len(content) * keep)]
     write(tmp_path / small.name, small.packed | {name: content})
     with pytest.raises(ValueError, match=rf"{name} (cannot be used|has {len(content):,} bytes)"):
+        datasets.load(small.name, tmp_path)
+
+
+@pytest.mark.parametrize("place", [0.02, 0.1, 0.5, 0.9])
+def test_packed_files_damaged_inside_are_refused(small, tmp_path, place):
+    name, content = next(iter(small.packed.items()))
+    middle = int(len(content) * place)
+    write(tmp_path / small.name, small.packed | {name: content[:middle] + bytes(range(64)) + content[middle + 64 :]})
+    with pytest.raises(ValueError, match=rf"{name} (cannot be used|is not the official file)"):
         datasets.load(small.name, tmp_path)
 
 

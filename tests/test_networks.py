@@ -97,6 +97,17 @@ def test_features_are_what_the_classifier_reads(name, shape):
     torch.testing.assert_close(logits, network(x))
 
 
+@pytest.mark.parametrize("name", ["cnn13", "convnet"])
+def test_features_are_the_mean_over_the_image(name):
+    network = networks.build(name, (3, 16, 16), 3, seeded()).eval()
+    x = torch.randn(2, 3, 16, 16, generator=seeded(1))
+    torch.testing.assert_close(network.body(x), network.layers(x).flatten(2).mean(2))
+    wide = networks.build("wide-resnet-10-1", (3, 16, 16), 3, seeded()).eval()
+    maps = networks.act(wide.norm(wide.blocks(wide.first(x))))
+    assert maps.shape == (2, 64, 4, 4)
+    torch.testing.assert_close(wide.body(x), maps.flatten(2).mean(2))
+
+
 @every
 def test_a_batch_of_one_stays_a_batch(name, shape):
     logits, features = networks.build(name, shape, 3, seeded()).eval()(torch.zeros(1, *shape), features=True)

@@ -84,6 +84,8 @@ def test_standardize_is_per_channel_of_images_and_per_feature_of_vectors(monkeyp
     out, _ = prepare("standardize", vectors, vectors)
     np.testing.assert_allclose(out.mean(0), 0, atol=1e-2)
     np.testing.assert_allclose(out.std(0), [1, 0, 1], atol=1e-3)
+    # What never varied in training says nothing, whatever it is later.
+    assert prepare("standardize", vectors, vectors[:1] + 1)[1][0, 1] == 0
 
 
 def test_none_brings_pixels_to_one_and_leaves_other_numbers():
