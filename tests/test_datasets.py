@@ -190,11 +190,11 @@ def test_truncated_packed_files_are_refused(small, tmp_path, keep):
         datasets.load(small.name, tmp_path)
 
 
-@pytest.mark.parametrize("place", [0.02, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("place", [0, 0.5, 0.9])
 def test_packed_files_damaged_inside_are_refused(small, tmp_path, place):
     name, content = next(iter(small.packed.items()))
-    middle = int(len(content) * place)
-    write(tmp_path / small.name, small.packed | {name: content[:middle] + bytes(range(64)) + content[middle + 64 :]})
+    start = 10 + int(len(content) * place)  # 10: right behind the header, where gzip says how it goes on
+    write(tmp_path / small.name, small.packed | {name: content[:start] + b"\xff" * 64 + content[start + 64 :]})
     with pytest.raises(ValueError, match=rf"{name} (cannot be used|is not the official file)"):
         datasets.load(small.name, tmp_path)
 
