@@ -1,5 +1,8 @@
 """The paper's section 3: why Mean Teacher forgives an imbalance that Π does not."""
 
+from typing import Any
+
+import numpy.typing as npt
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
@@ -14,7 +17,7 @@ __all__ = ["coefficient_difference", "gradient_difference", "student_coefficient
 
 def gradient_difference(
     student: nn.Module, teacher: nn.Module, x: Float[Tensor, "n d"], noise: float, generator: Generator
-) -> dict[str, object]:
+) -> dict[str, npt.NDArray[Any]]:
     """∇L_MT − ∇L_Π at each point, and the paper's approximation ∇f ∇fᵀ (θ − θ′).
 
     L = ½ ‖f_θ(x + ε) − f_target(x + ε′)‖² with the target θ′ (Mean Teacher) or θ (Π), no gradient through the target;
@@ -30,12 +33,12 @@ def gradient_difference(
         return probabilities(functional_call(student, weights, (point[None],)))[0]
 
     def of_point(point: Tensor, point1: Tensor, point2: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        at_view, pull = vjp(lambda w: predict(w, point1), parameters)
+        at_view, pull = vjp(lambda w: predict(w, point1), parameters)[:2]
         pi = pull(at_view - predict(parameters, point2))[0]
         mean_teacher = pull(at_view - predict(behind, point2))[0]
         exact = flat({name: mean_teacher[name] - pi[name] for name in pi})
-        _, moved = jvp(lambda w: predict(w, point), (parameters,), (lag,))
-        at_point, pull_clean = vjp(lambda w: predict(w, point), parameters)
+        moved = jvp(lambda w: predict(w, point), (parameters,), (lag,))[1]
+        at_point, pull_clean = vjp(lambda w: predict(w, point), parameters)[:2]
         return at_point.max(), exact, flat(pull_clean(moved)[0])
 
     confidence, exact, predicted = vmap(of_point)(x, first, second)

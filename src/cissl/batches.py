@@ -5,7 +5,7 @@ Nothing is remembered from step to step, so training goes on after a restart fro
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ STEPS_PER_DRAW_OF_VECTORS, STEPS_PER_DRAW_OF_IMAGES = 100, 1
 PERMUTED_AT_ONCE = 1024  # samples; small sets are permuted many times per generator. Also part of the definition.
 
 
+@runtime_checkable
 class Steps(Protocol):
     def step(self, step: int) -> Batch:
         """The batch of a step, counted from 1."""
@@ -81,7 +82,9 @@ class Batches:
             if self.sizes[name] and len(indices) == 0:
                 raise ValueError(f"the run trains on {name} samples and there are none: give some, or another method")
             if self.sizes[name] % self.shard[1]:
-                raise ValueError(f"{self.sizes[name]} {name} samples a batch cannot be shared by {self.shard[1]} processes")
+                raise ValueError(
+                    f"{self.sizes[name]} {name} samples a batch cannot be shared by {self.shard[1]} processes"
+                )
 
     def step(self, step: int) -> Batch:
         number, place = divmod(step - 1, self.steps_per_draw)
@@ -120,10 +123,12 @@ class Batches:
             return torch.from_numpy(rng.beta(self.mix_alpha, self.mix_alpha, (steps, 2))).to(device, dtype)
         generator = self._generator(name, number)
         if draw == "direction":
-            return self._mine(torch.randn((steps, u, *self.x.shape[1:]), generator=generator, device=device, dtype=dtype))
+            return self._mine(
+                torch.randn((steps, u, *self.x.shape[1:]), generator=generator, device=device, dtype=dtype)
+            )
         # Sorting random keys permutes. Each part is shared out on its own, so that a process permutes its own samples.
         keys = torch.rand((steps, n + u), generator=generator, device=device)
-        labeled, unlabeled = (self._mine(part) for part in keys.split([n, u], 1))
+        labeled, unlabeled = (self._mine(part) for part in torch.split(keys, [n, u], 1))
         if draw == "partner":
             return torch.cat([labeled.argsort(1), labeled.shape[1] + unlabeled.argsort(1)], 1)
         if draw == "pairs":
@@ -131,7 +136,7 @@ class Batches:
         raise ValueError(f"a method asks for the draw {draw!r}, which batches do not know")
 
     def _by_step(self, x: Tensor) -> Tensor:
-        return x.unflatten(0, (self.steps_per_draw, -1))
+        return x.view(self.steps_per_draw, -1, *x.shape[1:])
 
     def _mine(self, x: Tensor) -> Tensor:
         rank, processes = self.shard

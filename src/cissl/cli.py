@@ -86,13 +86,14 @@ def run(
     study: StudyName,
     seeds: Annotated[int, typer.Option(help="How many seeds of each setting, counted from 0.", min=1)] = 5,
     methods: Annotated[
-        str | None, typer.Option(help='Methods, separated by commas, or "all".', show_default="the paper's of this study")
+        str | None,
+        typer.Option(help='Methods, separated by commas, or "all".', show_default="the study's"),
     ] = None,
     steps: Annotated[
         int | None, typer.Option(help="Training steps; every schedule scales.", min=1, show_default="the paper's")
     ] = None,
     out: Out = None,
-    jobs: Annotated[int | None, typer.Option(help="Processes side by side.", min=1, show_default="one per core")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes at once.", min=1, show_default="one per core")] = None,
 ) -> None:
     """Run a study: what is done already is not done again, so the same command goes on where it was stopped."""
     folder = _folder(study, out)
@@ -126,7 +127,7 @@ def report(study: StudyName, out: Out = None) -> None:
     """The tables and figures of a study, as far as it is done."""
     folder = _folder(study, out)
     if not folder.is_dir():
-        raise ValueError(f"there is no {folder}: start the study with `cissl run {study}`, or say where it is with --out")
+        raise ValueError(f"there is no {folder}: run it with `cissl run {study}`, or say where it is with --out")
     _report(folder, None)
 
 

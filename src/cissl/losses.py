@@ -8,7 +8,6 @@ from typing import Literal, get_args
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -18,7 +17,7 @@ SMALLEST_SQUARED_DISTANCE = 1e-12  # the square root's gradient is infinite at 0
 
 
 def probabilities(logits: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
-    """Softmax, computed with the classes in front: over a short last dimension torch's kernel takes ten times longer."""
+    """Softmax, with the classes in front meanwhile: torch takes ten times longer over a short last dimension."""
     return logits.mT.softmax(-2).mT
 
 
@@ -77,9 +76,9 @@ def entropy(logits: Float[Tensor, "n k"]) -> Float[Tensor, " n"]:
 def smooth_neighbors(
     features: Float[Tensor, "n ..."], classes: Int[Tensor, " n"], margin: float = 1.0
 ) -> Float[Tensor, " pairs"]:
-    """SNTG's loss of neighbours (Luo et al. 2018), one number per pair (i, i + n/2); the caller permutes, odd n drops one.
+    """SNTG's loss of neighbours (Luo et al. 2018), one number per pair (i, i + n/2).
 
-    The distance d is the root of the mean squared difference over the feature dimensions. Pairs of one class are pulled
+    The caller permutes, and an odd n drops the last. The distance d is the root of the mean squared difference over the feature dimensions. Pairs of one class are pulled
     together by d², others pushed apart by max(0, margin − d)².
     """
     half = len(classes) // 2
@@ -143,7 +142,7 @@ def inverse_weights(class_counts: Counts) -> Float[Tensor, " k"]:
 
 
 def class_balanced_weights(class_counts: Counts, beta: float = 0.9999) -> Float[Tensor, " k"]:
-    """CB: weights ∝ (1 − β) / (1 − β^N_c), the inverse effective number (Cui et al. 2019), of mean 1 over the classes."""
+    """CB: weights ∝ (1 − β) / (1 − β^N_c), an inverse effective number (Cui et al. 2019), mean 1 over the classes."""
     if not 0 < beta < 1:
         raise ValueError(f"beta should be in (0, 1), got {beta}: 0 would weigh nothing, 0.9999 is Cui et al.'s")
     counts = _counts(class_counts)
@@ -173,9 +172,7 @@ class SuppressedConsistencyLoss(nn.Module):
         self.divergence = divergence
         self.register_buffer("weights", suppression_weights(class_counts, beta, form))
 
-    def forward(
-        self, student_logits: Float[Tensor, "n k"], teacher_logits: Float[Tensor, "n k"]
-    ) -> Float[Tensor, ""]:
+    def forward(self, student_logits: Float[Tensor, "n k"], teacher_logits: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
         if student_logits.ndim != 2 or student_logits.shape != teacher_logits.shape:
             raise ValueError(
                 "expected student and teacher logits of one shape (samples, classes), "

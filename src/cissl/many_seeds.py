@@ -71,7 +71,7 @@ class ManySeeds:
         self.method, self.reweight, self.network = method, reweight, for_vmap(networks[0])
         self.student: Parameters = stack_module_state(list(networks))[0]
         # Teachers start as their students do.
-        has_teacher = method.base.has_teacher
+        has_teacher = method.teacher_decay is not None
         self.teacher: Parameters = {n: p.detach().clone() for n, p in self.student.items()} if has_teacher else {}
         self.compile_seconds: float | None = None
         self._compiled: Callable[..., Any] | None = None
@@ -100,7 +100,9 @@ class ManySeeds:
         losses: Losses = vmap(self.losses, randomness="error")(self.student, self.teacher, batch)
         for parameter in self.student.values():
             parameter.grad = None
-        losses["loss"].sum().backward()  # seeds share nothing, so each parameter gets its own seed's gradient
+        torch.autograd.backward(
+            losses["loss"].sum()
+        )  # seeds share nothing, so each parameter gets its own seed's gradient
         return losses
 
     def _compiled_gradients(self, batch: Batch) -> Losses:

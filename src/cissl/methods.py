@@ -5,9 +5,8 @@ values (Table "Hyperparameters" of the supplement). A new method is one frozen d
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypedDict, get_args
+from typing import Any, ClassVar, NamedTuple, Protocol, TypedDict, get_args, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -23,6 +22,7 @@ class Output(NamedTuple):
     features: Tensor | None = None  # flattened, before the classifier; there when a modifier asks for them
 
 
+@runtime_checkable
 class Network(Protocol):
     """The student or the teacher as a method sees it."""
 
@@ -62,19 +62,27 @@ def unlabeled_rows(x: Tensor, batch: Batch) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Base:
-    """What all methods share. `draws` names the random draws that a step needs, `divergence` compares said and wanted."""
+class Supervised:
+    """Cross-entropy of the labeled samples alone; every method has this part. `draws` names the draws a step needs."""
 
-    needs_unlabeled: ClassVar[bool] = True
     needs_second_view: ClassVar[bool] = False
-    has_teacher: ClassVar[bool] = False
     mixes_labels: ClassVar[bool] = False
     draws: ClassVar[tuple[str, ...]] = ()
-    divergence: ClassVar[Callable[[Tensor, Tensor], Tensor]] = staticmethod(losses.squared_error)
 
     def inputs(self, batch: Batch) -> Tensor:
         """The rows of the pass that learns."""
         return batch["x"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consistency(Supervised):
+    """What the methods share that learn from unlabeled samples. `consistency_weight` is w_max."""
+
+    consistency_weight: float
+
+    def divergence(self, said: Tensor, wanted: Tensor) -> Tensor:
+        """How far logits are from the target probabilities, one number per sample."""
+        return losses.squared_error(said, wanted)
 
     def compare(self, said: Tensor, student: Network, teacher: Network | None, batch: Batch) -> Comparison:
         """Targets for `said`, the unlabeled rows of the pass that learned."""
@@ -82,14 +90,7 @@ class Base:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Supervised(Base):
-    """Cross-entropy of the labeled samples alone."""
-
-    needs_unlabeled = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class PiModel(Base):
+class PiModel(Consistency):
     """Π model (Laine & Aila 2017): the target is the student's own prediction for a second view, detached."""
 
     needs_second_view = True
@@ -102,11 +103,10 @@ class PiModel(Base):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanTeacher(Base):
+class MeanTeacher(Consistency):
     """Mean Teacher (Tarvainen & Valpola 2017): the target is the prediction of a moving average of the student."""
 
     needs_second_view = True
-    has_teacher = True
     consistency_weight: float = 8.0
     teacher_decay: float = 0.95
 
@@ -117,7 +117,7 @@ class MeanTeacher(Base):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VAT(Base):
+class VAT(Consistency):
     """Virtual adversarial training (Miyato et al. 2018): the same view, moved ε in the direction that changes the
     prediction most, should be predicted as the clean one.
 
@@ -125,10 +125,12 @@ class VAT(Base):
     """
 
     draws = ("direction",)
-    divergence = staticmethod(losses.kl_divergence)
     consistency_weight: float = 0.3
     epsilon: float = 1.0  # the paper: 6 on CIFAR-10, 1 on SVHN and the toy sets
     xi: float = 1e-3
+
+    def divergence(self, said: Tensor, wanted: Tensor) -> Tensor:
+        return losses.kl_divergence(said, wanted)
 
     def compare(self, said: Tensor, student: Network, teacher: Network | None, batch: Batch) -> Comparison:
         clean = probabilities(said.detach())
@@ -156,12 +158,14 @@ class VAT(Base):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PseudoLabel(Base):
+class PseudoLabel(Consistency):
     """Pseudo-label (Lee 2013): cross-entropy to the predicted class where its probability is above a threshold."""
 
-    divergence = staticmethod(losses.soft_cross_entropy)
     consistency_weight: float = 1.0
     threshold: float = 0.95
+
+    def divergence(self, said: Tensor, wanted: Tensor) -> Tensor:
+        return losses.soft_cross_entropy(said, wanted)
 
     def compare(self, said: Tensor, student: Network, teacher: Network | None, batch: Batch) -> Comparison:
         probability, predicted = probabilities(said.detach()).max(1)
@@ -171,12 +175,11 @@ class PseudoLabel(Base):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ICT(Base):
+class ICT(Consistency):
     """Interpolation consistency (Verma et al. 2019): a mix of two samples should be predicted as the mix of what the
     teacher predicts for each. Labeled samples are mixed with labeled ones, their losses alike."""
 
     needs_second_view = True
-    has_teacher = True
     mixes_labels = True
     draws = ("share", "partner")
     consistency_weight: float = 100.0
@@ -231,7 +234,7 @@ class SuppressedConsistency:
     form: losses.SuppressionForm = "exponential"  # the paper: linear on the toy sets and in detection
 
 
-BASES: dict[str, type[Base]] = {
+BASES: dict[str, type[Supervised]] = {
     "supervised": Supervised,
     "pi": PiModel,
     "mean-teacher": MeanTeacher,
@@ -251,7 +254,7 @@ PAPER = ("supervised", "pi", "mean-teacher", "vat+em", "vat+em+sntg", "pseudo-la
 class Method:
     """A base and its modifiers; made by `method("vat+em+sntg")`."""
 
-    base: Base
+    base: Supervised
     em: EntropyMinimization | None = None
     sntg: SmoothNeighbors | None = None
     scl: SuppressedConsistency | None = None
@@ -263,7 +266,12 @@ class Method:
 
     @property
     def needs_unlabeled(self) -> bool:
-        return self.base.needs_unlabeled or self.em is not None
+        return isinstance(self.base, Consistency) or self.em is not None
+
+    @property
+    def teacher_decay(self) -> float | None:
+        """γ of the moving average, None where there is no teacher."""
+        return getattr(self.base, "teacher_decay", None)
 
     @property
     def draws(self) -> tuple[str, ...]:
@@ -288,8 +296,10 @@ def check_option(name: str, value: Any) -> None:
     upper = LIMITS.get(name, math.inf)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 <= value <= upper or value == math.inf or (value == 0 and name in ABOVE_ZERO):
-        lower = "above 0" if name in ABOVE_ZERO else "at least 0"
-        raise ValueError(f"{name} should be a number {lower}{f' and at most {upper:g}' if upper < math.inf else ''}, got {value!r}")
+        bounds = "above 0" if name in ABOVE_ZERO else "at least 0"
+        if upper < math.inf:
+            bounds += f" and at most {upper:g}"
+        raise ValueError(f"{name} should be a number {bounds}, got {value!r}")
 
 
 def method(name: str, **options: Any) -> Method:
@@ -302,7 +312,7 @@ def method(name: str, **options: Any) -> Method:
             raise unknown(f"modifier in the method {name!r}:", modifier, MODIFIERS)
         if modifiers.count(modifier) > 1:
             raise ValueError(f"the method {name!r} names +{modifier} twice")
-        if modifier != "em" and not BASES[first].needs_unlabeled:
+        if modifier != "em" and not issubclass(BASES[first], Consistency):
             raise ValueError(
                 f"+{modifier} acts on the consistency of unlabeled samples and {first!r} has none: "
                 f"choose another method, such as 'mean-teacher+{modifier}'"

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from cissl import losses
-from cissl.methods import Batch, Method, Network, Output
+from cissl.methods import Batch, Consistency, Method, Network, Output
 
 Reweight = Literal["ce", "in", "focal", "cb"]
 FOCAL_GAMMA = 1.0  # as the released code; losses.focal itself defaults to the 2 of the focal loss's own paper
@@ -25,10 +25,10 @@ def objective(method: Method, reweight: Reweight, student: Network, teacher: Net
     base = method.base
     first = student(base.inputs(batch))
     size, n = len(first.logits), len(batch["labels"])
-    logits, said = first.logits.split([n, size - n])
+    logits, said = torch.split(first.logits, [n, size - n])
 
     parts: Losses = {"supervised": supervised_loss(method, reweight, logits, batch).sum() / size}
-    if base.needs_unlabeled:
+    if isinstance(base, Consistency):
         compared, wanted, kept = base.compare(said, student, teacher, batch)
         consistency = base.divergence(compared, wanted)
         if method.scl is not None:
@@ -125,6 +125,6 @@ class TeacherNetwork(ModuleNetwork):
 def check_reweight(method: Method, reweight: Reweight) -> None:
     if method.base.mixes_labels and reweight != "ce":
         raise ValueError(
-            f"re-weighting {reweight!r} weighs a sample by its class, and {method.name!r} trains on mixtures of classes: "
-            "use reweight='ce' with it"
+            f"re-weighting {reweight!r} weighs a sample by its class, and {method.name!r} trains on mixtures of "
+            "classes: use reweight='ce' with it"
         )

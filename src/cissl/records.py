@@ -71,7 +71,8 @@ class CurveFile:
     """steps.csv: a row for each stretch of steps with the mean of each loss in it."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.rows, self.names = path, [], ()  # type: ignore[var-annotated]
+        self.path, self.rows = path, list[list[int | str]]()
+        self.names: tuple[str, ...] = ()
 
     def append(self, curve: Curve, column: int | None = None) -> None:
         """`column` is the seed's place where the curve is of many seeds."""

@@ -4,7 +4,7 @@ import copy
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -53,8 +53,8 @@ PAPER_OPTIONS: dict[str, dict[str, Any]] = {
 class Run(BaseModel):
     """One training run, completely described: the same Run gives the same result.
 
-    `Run(dataset="two-moons", method="pi", seed=3)` is the paper's run of that name; every field can be given. The defaults
-    are those of the paper's images (Table "Hyperparameters" of its supplement), and `PAPER` holds what it does
+    `Run(dataset="two-moons", method="pi", seed=3)` is the paper's run of that name; every field can be given. The
+    defaults are those of the paper's images (Table "Hyperparameters" of its supplement), and `PAPER` holds what it does
     differently for a data set. `options` are the method's hyper-parameters.
     """
 
@@ -164,7 +164,7 @@ class Task:
 
     def teacher(self) -> nn.Module | None:
         """A copy of the student, as it is now, that no optimizer ever sees."""
-        return copy.deepcopy(self.student).requires_grad_(False) if self.run.made.base.has_teacher else None
+        return copy.deepcopy(self.student).requires_grad_(False) if self.run.made.teacher_decay is not None else None
 
 
 def prepare(run: Run, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Task:
@@ -184,9 +184,7 @@ def prepare(run: Run, dtype: torch.dtype = torch.float32, device: torch.device |
     return Task(run, data, parts, student.to(device, dtype), _batches(run, data, parts, dtype, device))
 
 
-def _batches(
-    run: Run, data: datasets.Dataset, parts: Split, dtype: torch.dtype, device: torch.device | str
-) -> Batches:
+def _batches(run: Run, data: datasets.Dataset, parts: Split, dtype: torch.dtype, device: torch.device | str) -> Batches:
     made = run.made
     constants: dict[str, Tensor] = {}
     if made.scl is not None:
@@ -226,9 +224,11 @@ def execute(run: Run, folder: Path | None = None, progress: Progress | None = No
     step = Step(run.made, run.reweight, task.student, teacher)
     optimizer = sgd(task.student.parameters(), run.learning_rate, run.momentum, run.weight_decay)
     learner = EagerLearner(step, list(task.student.parameters()))
-    records_ = train(learner, optimizer, task.batches, run.rate, range(1, run.steps + 1), _average(run, task.student, teacher))
-    curve, diverged_at = _follow(records_, 1, progress)
-    return _finish(task, teacher, int(diverged_at[0]), [(c, None) for c in curve], time.perf_counter() - started, folder)
+    average = _average(run, task.student.parameters(), teacher.parameters() if teacher else ())
+    taken = train(learner, optimizer, task.batches, run.rate, range(1, run.steps + 1), average)
+    curve, diverged_at = _follow(taken, 1, progress)
+    seconds = time.perf_counter() - started
+    return _finish(task, teacher, int(diverged_at[0]), [(stretch, None) for stretch in curve], seconds, folder)
 
 
 def execute_seeds(
@@ -250,8 +250,7 @@ def execute_seeds(
     teachers = [task.teacher() for task in tasks]
     seeds = ManySeeds(first.made, first.reweight, students, compiled=compiled)
     optimizer = sgd(seeds.student.values(), first.learning_rate, first.momentum, first.weight_decay)
-    decay = getattr(first.made.base, "teacher_decay", None)
-    average = Average(seeds.teacher.values(), seeds.student.values(), decay) if decay is not None else None
+    average = _average(first, seeds.student.values(), seeds.teacher.values())
     batches = StackedBatches([task.batches for task in tasks])
     taken = train(seeds, optimizer, batches, first.rate, range(1, first.steps + 1), average)
     curve, diverged_at = _follow(taken, len(runs), progress)
@@ -265,10 +264,9 @@ def execute_seeds(
     ]
 
 
-def _average(run: Run, student: nn.Module, teacher: nn.Module | None) -> Average | None:
-    if teacher is None:
-        return None
-    return Average(teacher.parameters(), student.parameters(), run.made.base.teacher_decay)  # type: ignore[attr-defined]
+def _average(run: Run, student: Iterable[Tensor], teacher: Iterable[Tensor]) -> Average | None:
+    decay = run.made.teacher_decay
+    return None if decay is None else Average(teacher, student, decay)
 
 
 def _follow(taken: Any, seeds: int, progress: Progress | None) -> tuple[list[Curve], npt.NDArray[np.int64]]:
@@ -338,7 +336,7 @@ def probabilities(network: nn.Module, x: Tensor) -> npt.NDArray[np.float32]:
     training = network.training
     network.eval()
     try:
-        parts = [losses.probabilities(network(part)) for part in x.split(EVALUATED_AT_ONCE)]
+        parts = [losses.probabilities(network(part)) for part in torch.split(x, EVALUATED_AT_ONCE)]
     finally:
         network.train(training)
     return torch.cat(parts).float().cpu().numpy()
@@ -383,6 +381,8 @@ def hardware() -> str:
     name = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
-        named = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        named = [
+            line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
+        ]
         name = named[0] if named else name
     return f"{name}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"

@@ -15,7 +15,8 @@ def ramp(step: int, over: float) -> float:
 def learning_rate(schedule: LearningRateSchedule, step: int, steps: int) -> float:
     """The factor on the initial learning rate.
 
-    "cosine" is ½ (1 + cos(π (t − 1) / 1.2 T)): the images' 600k for 500k steps. "step" is 0.2 from 0.8 T on: the toy's 4,000 of 5,000.
+    "cosine" is ½ (1 + cos(π (t − 1) / 1.2 T)): the images' 600k for 500k steps. "step" is 0.2 once 0.8 T steps are
+    done: the toy's 4,000 of 5,000.
     """
     if schedule == "cosine":
         return 0.5 * (1 + math.cos(math.pi * (step - 1) / (1.2 * steps)))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +21,13 @@ class Record(NamedTuple):
     learning_rate: float
 
 
+@runtime_checkable
 class Learner(Protocol):
     def gradients(self, batch: Any) -> Losses:
         """Compute the losses and put the gradient of "loss" into the parameters."""
 
 
+@runtime_checkable
 class Backward(Protocol):
     def __call__(self, loss: Tensor) -> None: ...
 
@@ -36,7 +38,7 @@ class EagerLearner:
 
     step: Callable[[Any], Losses]
     parameters: Sequence[Tensor]
-    backward: Backward = Tensor.backward
+    backward: Backward = torch.autograd.backward
 
     def gradients(self, batch: Any) -> Losses:
         losses = self.step(batch)
@@ -47,9 +49,12 @@ class EagerLearner:
 
 
 class Average:
-    """The teacher: θ′ ← γ_t θ′ + (1 − γ_t) θ after the optimizer's step, γ_t = min(1 − 1/(t + 1), γ); parameters only."""
+    """The teacher: θ′ ← γ_t θ′ + (1 − γ_t) θ after the optimizer's step, over parameters only.
 
-    def __init__(self, teacher: Sequence[Tensor], student: Sequence[Tensor], decay: float) -> None:
+    γ_t = min(1 − 1/(t + 1), γ): at first it is the plain mean of what the student has been.
+    """
+
+    def __init__(self, teacher: Iterable[Tensor], student: Iterable[Tensor], decay: float) -> None:
         self.teacher, self.student, self.decay = list(teacher), list(student), decay
 
     @torch.no_grad()

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from cissl import analysis, datasets, losses, networks, protocol, records
@@ -32,7 +34,9 @@ def toy(seeds: int = 5, methods: Sequence[str] = METHODS, steps: int | None = No
 def analyse(runs: Sequence[Run], folder: Path) -> None:
     """What the figures of the analysis show, written to `folder/analysis`."""
     ratio = np.linspace(0, 1, 101)
-    lines = {f"exponential, β = {beta:g}": (beta, "exponential") for beta in (0.1, 0.3, 0.5, 0.7, 0.9)}
+    lines: dict[str, tuple[float, losses.SuppressionForm]] = {
+        f"exponential, β = {beta:g}": (beta, "exponential") for beta in (0.1, 0.3, 0.5, 0.7, 0.9)
+    }
     lines["linear"] = (0.5, "linear")
     counts = torch.from_numpy(ratio)
     weights = [losses.suppression_weights(counts, beta, form).numpy() for beta, form in lines.values()]
@@ -48,7 +52,7 @@ def analyse(runs: Sequence[Run], folder: Path) -> None:
                 return
 
 
-def gradient_difference(run: Run, weights_file: Path, points: int = 1500) -> dict[str, np.ndarray]:
+def gradient_difference(run: Run, weights_file: Path, points: int = 1500) -> dict[str, npt.NDArray[Any]]:
     """Mean Teacher's gradient against Π's at unlabeled points, with the trained student and teacher of a run."""
     data = datasets.load(run.dataset, seed=run.seed)
     parts = protocol.split(
