@@ -78,8 +78,8 @@ def smooth_neighbors(
 ) -> Float[Tensor, " pairs"]:
     """SNTG's loss of neighbours (Luo et al. 2018), one number per pair (i, i + n/2).
 
-    The caller permutes, and an odd n drops the last. The distance d is the root of the mean squared difference over the feature dimensions. Pairs of one class are pulled
-    together by d², others pushed apart by max(0, margin − d)².
+    The distance d is the root of the mean squared difference over the feature dimensions. Pairs of one class are pulled
+    together by d², others pushed apart by max(0, margin − d)². The caller permutes; an odd n drops the last.
     """
     half = len(classes) // 2
     features = features.flatten(1)  # (n, c, 1, 1) would broadcast further down

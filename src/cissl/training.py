@@ -32,13 +32,17 @@ class Backward(Protocol):
     def __call__(self, loss: Tensor) -> None: ...
 
 
+def backward(loss: Tensor) -> None:
+    torch.autograd.backward(loss)
+
+
 @dataclass
 class EagerLearner:
     """Forward and backward of a step module. `backward` is Fabric's where there is one."""
 
     step: Callable[[Any], Losses]
     parameters: Sequence[Tensor]
-    backward: Backward = torch.autograd.backward
+    backward: Backward = backward
 
     def gradients(self, batch: Any) -> Losses:
         losses = self.step(batch)

@@ -34,9 +34,9 @@ def toy(seeds: int = 5, methods: Sequence[str] = METHODS, steps: int | None = No
 def analyse(runs: Sequence[Run], folder: Path) -> None:
     """What the figures of the analysis show, written to `folder/analysis`."""
     ratio = np.linspace(0, 1, 101)
-    lines: dict[str, tuple[float, losses.SuppressionForm]] = {
-        f"exponential, β = {beta:g}": (beta, "exponential") for beta in (0.1, 0.3, 0.5, 0.7, 0.9)
-    }
+    lines: dict[str, tuple[float, losses.SuppressionForm]] = {}
+    for beta in (0.1, 0.3, 0.5, 0.7, 0.9):
+        lines[f"exponential, β = {beta:g}"] = (beta, "exponential")
     lines["linear"] = (0.5, "linear")
     counts = torch.from_numpy(ratio)
     weights = [losses.suppression_weights(counts, beta, form).numpy() for beta, form in lines.values()]

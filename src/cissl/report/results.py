@@ -94,7 +94,7 @@ class Group:
 
 
 def read_results(folder: str | Path, only: Collection[str] | None = None) -> tuple[list[Result], list[str]]:
-    """Every run of a study's folder, or those named, and a line for each folder that could not be read and was left out.
+    """Every run of a study's folder, or those named, and a line for each folder that could not be read.
 
     A study may be half done: a run with a description and no result yet is "unfinished".
     """
