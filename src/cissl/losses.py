@@ -93,23 +93,28 @@ def smooth_neighbors(
 
 
 def _counts(class_counts: Counts) -> Float[Tensor, " k"]:
-    counts = torch.as_tensor(class_counts)
+    """In double precision, on the CPU: not every device has it."""
+    if not isinstance(class_counts, Tensor):  # copied: numpy's may be read-only, reversed or unsigned
+        class_counts = torch.from_numpy(np.array(class_counts, np.float64))
+    counts = class_counts.detach().cpu().double()
     if counts.ndim != 1 or len(counts) == 0:
         raise ValueError(
             f"class_counts should hold one count per class, got shape {tuple(counts.shape)}: "
             "pass e.g. numpy.bincount(labels, minlength=n_classes)"
         )
-    if counts.is_complex() or not bool((torch.isfinite(counts) & (counts >= 0)).all()):
+    if not bool((torch.isfinite(counts) & (counts >= 0)).all()):
         raise ValueError(f"class_counts should be finite and not negative, got {counts.tolist()}")
     if not bool((counts > 0).any()):
         raise ValueError("class_counts are all 0: count the labeled training samples of each class")
-    return counts if counts.is_floating_point() else counts.double()
+    return counts
 
 
 def _as_weights(weights: Tensor, class_counts: Counts) -> Float[Tensor, " k"]:
-    """In the counts' own floating type, else in torch's default one."""
-    given = class_counts.dtype if isinstance(class_counts, Tensor) else None
-    return weights.to(given if given is not None and given.is_floating_point else torch.get_default_dtype())
+    """On the counts' own device and in their floating type; where they have none, in torch's default one."""
+    if not isinstance(class_counts, Tensor):
+        return weights.to(torch.get_default_dtype())
+    floating = class_counts.is_floating_point()
+    return weights.to(class_counts.device, class_counts.dtype if floating else torch.get_default_dtype())
 
 
 def suppression_weights(
@@ -146,7 +151,7 @@ def class_balanced_weights(class_counts: Counts, beta: float = 0.9999) -> Float[
     if not 0 < beta < 1:
         raise ValueError(f"beta should be in (0, 1), got {beta}: 0 would weigh nothing, 0.9999 is Cui et al.'s")
     counts = _counts(class_counts)
-    effective_number = (1 - beta ** counts.double()) / (1 - beta)
+    effective_number = (1 - beta**counts) / (1 - beta)
     return _as_weights(_mean_one(1 / effective_number, counts, "class_balanced_weights"), class_counts)
 
 
