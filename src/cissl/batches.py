@@ -106,7 +106,7 @@ class Batches:
             for key in ("x", "x_again") if self.second_view else ("x",):
                 viewed = self.view(samples, self._generator(f"views/{key}/{name}", number))
                 rows[key].append(self._mine(self._by_step(viewed)))
-        drawn |= {key: torch.cat(parts, 1) for key, parts in rows.items() if parts}
+        drawn |= {key: channels_last(torch.cat(parts, 1)) for key, parts in rows.items() if parts}
         for draw in self.draws:
             drawn[draw] = self._draw(draw, number)
         first = number * self.steps_per_draw + 1
@@ -144,6 +144,13 @@ class Batches:
 
     def _generator(self, name: str, number: int) -> Generator:
         return Generator(self.x.device).manual_seed(stream(self.seed, name, number))
+
+
+def channels_last(x: Float[Tensor, "steps n ..."]) -> Float[Tensor, "steps n ..."]:
+    """Images as convolutions like them best, vectors as they are."""
+    if x.ndim != 5:
+        return x
+    return x.flatten(0, 1).contiguous(memory_format=torch.channels_last).unflatten(0, x.shape[:2])
 
 
 class StackedBatches:

@@ -68,18 +68,22 @@ def neighbors_loss(method: Method, margin: float, first: Output, batch: Batch) -
 
 
 class ModuleNetwork:
-    """A torch module as the objective's student or teacher."""
+    """A torch module as the objective's student or teacher. What it says is of the input's precision, so that under
+    autocast the losses are not computed in that of the network."""
 
     def __init__(self, module: nn.Module, *, features: bool = False) -> None:
         self.module, self.features = module, features
 
     def __call__(self, x: Tensor) -> Output:
-        return Output(*self.module(x, features=True)) if self.features else Output(self.module(x))
+        if self.features:
+            logits, features = self.module(x, features=True)
+            return Output(logits.to(x.dtype), features.to(x.dtype))
+        return Output(self.module(x).to(x.dtype))
 
     def quietly(self, x: Tensor) -> Tensor:
         with still_statistics(self.module):
             logits: Tensor = self.module(x)
-        return logits
+        return logits.to(x.dtype)
 
 
 @contextmanager
@@ -119,7 +123,7 @@ class TeacherNetwork(ModuleNetwork):
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Output:
-        return Output(self.module(x))
+        return super().__call__(x)
 
 
 def check_reweight(method: Method, reweight: Reweight) -> None:

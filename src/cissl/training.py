@@ -103,27 +103,35 @@ class Curve(NamedTuple):
     learning_rates: npt.NDArray[np.float64]
 
 
+def stops(done: int, steps: int, *everys: int) -> Iterator[int]:
+    """The steps after `done` at which something is to be done: every so many of each, and the last."""
+    while done < steps:
+        done = min([steps, *(every * (done // every + 1) for every in everys)])
+        yield done
+
+
+def curve_of(records: Sequence[Record], shared: Callable[[Tensor], Tensor] = lambda values: values) -> Curve:
+    """Bring the records to the host: the only place that waits for the device. `shared` averages over processes."""
+    names = records[0].losses
+    stacked = torch.stack([torch.stack([record.losses[name] for record in records]) for name in names])
+    values = shared(stacked).double().cpu().numpy()
+    return Curve(
+        np.array([record.step for record in records]),
+        dict(zip(names, values, strict=True)),
+        np.array([record.learning_rate for record in records]),
+    )
+
+
 def curves(records: Iterable[Record], every: int = LOOK_EVERY) -> Iterator[Curve]:
     """Bring the records to the host, `every` steps at a time: the only place that waits for the device."""
     waiting: list[Record] = []
     for record in records:
         waiting.append(record)
         if record.step % every == 0:
-            yield _curve(waiting)
+            yield curve_of(waiting)
             waiting = []
     if waiting:
-        yield _curve(waiting)
-
-
-def _curve(records: list[Record]) -> Curve:
-    names = records[0].losses
-    stacked = torch.stack([torch.stack([record.losses[name] for record in records]) for name in names])
-    values = stacked.double().cpu().numpy()
-    return Curve(
-        np.array([record.step for record in records]),
-        dict(zip(names, values, strict=True)),
-        np.array([record.learning_rate for record in records]),
-    )
+        yield curve_of(waiting)
 
 
 def first_not_finite(curve: Curve) -> npt.NDArray[np.int64]:

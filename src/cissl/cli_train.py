@@ -1,0 +1,168 @@
+"""`cissl train`: one run by its description, with progress, checkpoints and a result to read."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from cissl.execution import Status
+    from cissl.run import Run
+
+EVERY_LINE = 10.0  # seconds between lines where there is no terminal
+
+Default = "the paper's for the data set"
+
+
+def train(
+    dataset: Annotated[str, typer.Option(help="Data set, see `cissl data list`.")],
+    out: Annotated[Path, typer.Option(help="The run's folder: checkpoints and result. The same command goes on.")],
+    method: Annotated[str, typer.Option(help="Method, see `cissl list`.")] = "mean-teacher+scl",
+    labeled: Annotated[int | None, typer.Option(help="Labeled samples.", show_default=Default)] = None,
+    imbalance: Annotated[float | None, typer.Option(help="ρ of the labeled samples.", show_default=Default)] = None,
+    unlabeled: Annotated[str, typer.Option(help="Imbalance of the unlabeled samples: same, half, uniform.")] = "same",
+    unlabeled_total: Annotated[int | None, typer.Option(help="Unlabeled samples.", show_default=Default)] = None,
+    validation_per_class: Annotated[int | None, typer.Option(help="Held out.", show_default=Default)] = None,
+    reweight: Annotated[str, typer.Option(help="Of the labeled loss: ce (none), in, focal, cb.")] = "ce",
+    option: Annotated[
+        list[str] | None, typer.Option(help="A hyper-parameter of the method, as name=value; repeatable.")
+    ] = None,
+    network: Annotated[
+        str | None, typer.Option(help="See `cissl list`, or module:callable.", show_default=Default)
+    ] = None,
+    preprocessing: Annotated[str | None, typer.Option(help="none, standardize, gcn+zca.", show_default=Default)] = None,
+    steps: Annotated[int | None, typer.Option(help="Every schedule scales with them.", show_default=Default)] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="At the start.", show_default=Default)] = None,
+    validations: Annotated[int | None, typer.Option(help="How often to validate.", show_default=Default)] = None,
+    precision: Annotated[str, typer.Option(help="32-true or bf16-mixed.")] = "32-true",
+    sync_batchnorm: Annotated[bool, typer.Option(help="Statistics over all devices' samples.")] = False,
+    seed: Annotated[int, typer.Option(help="Of everything random in the run.")] = 0,
+    accelerator: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to train.")] = "auto",
+    devices: Annotated[int, typer.Option(help="How many; each takes its share of every batch.", min=1)] = 1,
+    compiled: Annotated[bool, typer.Option("--compile", help="Through torch.compile.")] = False,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data sets.", show_default="CISSL_DATA")] = None,
+    checkpoint_every: Annotated[int | None, typer.Option(help="Steps.", min=1, show_default="20 times a run")] = None,
+    checkpoint_minutes: Annotated[float, typer.Option(help="At least this often.", min=0)] = 10.0,
+) -> None:
+    """Train and evaluate one run: the paper's, unless said otherwise."""
+    from cissl.execution import Machine, execute
+    from cissl.run import Run
+
+    given = {
+        "labeled": labeled, "imbalance": imbalance, "unlabeled_total": unlabeled_total, "network": network,
+        "validation_per_class": validation_per_class, "preprocessing": preprocessing, "steps": steps,
+        "learning_rate": learning_rate, "validations": validations,
+    }  # fmt: skip
+    run = Run(
+        dataset=dataset, method=method, unlabeled=unlabeled, reweight=reweight, options=_options(option or []),
+        precision=precision, sync_batchnorm=sync_batchnorm, seed=seed,
+        **{name: value for name, value in given.items() if value is not None},
+    )  # fmt: skip
+    machine = Machine(
+        data_dir=data_dir, accelerator=accelerator, devices=devices, compiled=compiled,
+        checkpoint_every=checkpoint_every, checkpoint_minutes=checkpoint_minutes,
+    )  # fmt: skip
+    try:
+        with _watch(run) as watch:
+            result = execute(run, out, watch, machine)
+    except KeyboardInterrupt:
+        typer.echo("\nStopped; the same command goes on from the last checkpoint.", err=True)
+        raise typer.Exit(130) from None
+    if _speaks():
+        _print(result, out)
+
+
+def _speaks() -> bool:
+    """Of the processes of one run only the first prints."""
+    import os
+
+    return os.environ.get("LOCAL_RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
+
+
+def _options(given: list[str]) -> dict[str, float | str]:
+    options: dict[str, float | str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"--option takes name=value, such as beta=0.3, got {text!r}")
+        try:
+            options[name] = float(value)
+        except ValueError:
+            options[name] = value
+    return options
+
+
+@contextmanager
+def _watch(run: "Run") -> Iterator[Callable[["Status"], object]]:
+    """A bar on a terminal, else a line every few seconds: rate, time left, losses, learning rate, last validation."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            task, told = bar.add_task("", total=run.steps), Told(run.steps)
+
+            def show(status: "Status") -> None:
+                bar.update(task, completed=status.step, description=told(status))
+
+            yield show
+        return
+    told, last = Told(run.steps), [time.monotonic()]
+
+    def line(status: "Status") -> None:
+        text = told(status)
+        if status.validation is not None or status.step == run.steps or time.monotonic() - last[0] >= EVERY_LINE:
+            last[0] = time.monotonic()
+            typer.echo(f"step {status.step} of {run.steps}, {told.left(status.step)} left, {text}", err=True)
+
+    yield line
+
+
+class Told:
+    """What there is to tell of a run under way."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps, self.started, self.first = steps, time.monotonic(), 0
+        self.validation = ""
+
+    def rate(self, step: int) -> float:
+        return (step - self.first) / max(time.monotonic() - self.started, 1e-9)
+
+    def left(self, step: int) -> str:
+        seconds = (self.steps - step) / max(self.rate(step), 1e-9)
+        return f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 60:.0f} min"
+
+    def __call__(self, status: "Status") -> str:
+        if status.curve is None:  # gone on from a checkpoint: what was done before says nothing of the rate
+            self.started, self.first = time.monotonic(), status.step
+            return ""
+        if status.validation is not None:
+            seen = status.validation
+            self.validation = f"validation error {100 * seen['student_error']:.2f} %"
+            if "teacher_error" in seen:
+                self.validation += f" (teacher {100 * seen['teacher_error']:.2f} %)"
+        losses = ", ".join(f"{name} {values.mean():.4g}" for name, values in status.curve.losses.items())
+        parts = [f"{self.rate(status.step):.1f} steps/s", losses, f"lr {status.curve.learning_rates[-1]:.3g}"]
+        return ", ".join([*parts, self.validation] if self.validation else parts)
+
+
+def _print(result: dict[str, Any], out: Path) -> None:
+    if result["status"] == "diverged":
+        typer.echo(f"The loss was not a finite number at step {result['diverged_at']}: the run diverged.")
+        typer.echo(f"Written: {out / 'result.json'}. Try a smaller --learning-rate.")
+        return
+    chosen = f"best validation (step {result['best_step']})" if result["best_step"] else "last step"
+    typer.echo(f"Test error at the {chosen}, of all classes, of the major and of the minor one:")
+    for who in ("student", "teacher"):
+        if (seen := result[who]) is not None:
+            numbers = (seen["error"], seen["major_error"], seen["minor_error"])
+            texts = ("    –  " if number is None else f"{100 * number:6.2f}%" for number in numbers)
+            typer.echo(f"  {who}  {'  '.join(texts)}   balanced {100 * seen['balanced_error']:.2f}%")
+    typer.echo(f"Labeled samples per class: {', '.join(map(str, result['labeled_counts']))}")
+    typer.echo(f"Unlabeled:                 {', '.join(map(str, result['unlabeled_counts']))}")
+    typer.echo(f"Written: {out / 'result.json'}")

@@ -1,0 +1,533 @@
+"""Executing runs: where the description, the data, the method, the loop and the folder meet."""
+
+import copy
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.plugins.precision import MixedPrecision
+from torch import Tensor, nn
+
+import cissl
+from cissl import checkpoints, datasets, losses, metrics, networks, preprocessing, records
+from cissl.batches import Batches, StackedBatches
+from cissl.many_seeds import ManySeeds
+from cissl.objective import Step
+from cissl.protocol import Split, split
+from cissl.randomness import stream
+from cissl.records import CurveFile, Result
+from cissl.run import Run
+from cissl.training import (
+    LOOK_EVERY,
+    Average,
+    Curve,
+    EagerLearner,
+    Record,
+    all_finite,
+    curve_of,
+    first_not_finite,
+    sgd,
+    stops,
+    train,
+)
+from cissl.views import Views
+
+Device = torch.device | str
+EVALUATED_AT_ONCE = 500  # samples
+GRID = 200  # points of a decision boundary's picture, each way
+CHECKPOINTS = 20  # of a run, unless asked otherwise
+REWEIGHTS: dict[str, Callable[[npt.NDArray[np.int64]], Tensor]] = {
+    "in": losses.inverse_weights,
+    "cb": losses.class_balanced_weights,
+}
+
+
+class Status(NamedTuple):
+    """How a run stands, told at every look: `steps` are those since the last one."""
+
+    step: int
+    steps: int
+    curve: Curve | None = None
+    validation: dict[str, Any] | None = None
+
+
+Watch = Callable[[Status], object]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a run is executed on, and what it leaves on the way: nothing here is part of its description."""
+
+    data_dir: Path | None = None
+    accelerator: str = "auto"
+    devices: int = 1
+    checkpoint_every: int | None = None  # steps; None: twenty times a run
+    checkpoint_minutes: float = 10.0
+    compiled: bool = False
+
+    def fabric(self, run: Run) -> Fabric:
+        accelerator = self.accelerator
+        if accelerator == "auto":
+            accelerator = "cuda" if torch.cuda.is_available() else "mps" if torch.mps.is_available() else "cpu"
+        plugins = [ExactInputs(run.precision, accelerator)] if run.precision == "bf16-mixed" else []
+        strategy = "ddp" if self.devices > 1 else "auto"
+        return Fabric(accelerator=accelerator, devices=self.devices, strategy=strategy, plugins=plugins)
+
+
+class ExactInputs(MixedPrecision):
+    """Autocast for the networks' passes; the batch's own numbers stay as they are (VAT moves x by a thousandth)."""
+
+    def convert_input(self, data: Any) -> Any:
+        return data
+
+
+# ---- From the description to arrays, networks and batches
+
+
+@dataclass
+class Task:
+    """All that a run needs, made from its description."""
+
+    run: Run
+    data: datasets.Dataset
+    split: Split
+    student: nn.Module
+    batches: Batches
+    samples: dict[str, tuple[Tensor, npt.NDArray[np.int64]]]  # "validation" and "test", preprocessed
+
+    def teacher(self) -> nn.Module | None:
+        """A copy of the student, as it is now, that no optimizer ever sees."""
+        return copy.deepcopy(self.student).requires_grad_(False) if self.run.made.teacher_decay is not None else None
+
+
+def prepare(
+    run: Run,
+    dtype: torch.dtype = torch.float32,
+    device: Device = "cpu",
+    data_dir: Path | None = None,
+    shard: tuple[int, int] = (0, 1),
+) -> Task:
+    data = datasets.load(run.dataset, data_dir, run.seed)
+    parts = split(
+        data.train_y,
+        labeled=run.labeled,
+        imbalance=run.imbalance,
+        unlabeled=run.unlabeled,
+        unlabeled_total=run.unlabeled_total,
+        validation_per_class=run.validation_per_class,
+        on_shortage=run.on_shortage,
+        seed=run.seed,
+        n_classes=data.n_classes,
+    )
+    cache = datasets.data_folder(data_dir) / "cache"
+    fitted = preprocessing.fit(run.preprocessing, data.train_x, cache)
+
+    def ready(x: npt.NDArray[Any]) -> Tensor:
+        return torch.from_numpy(fitted(x)).to(device, dtype)
+
+    # Only what takes part is preprocessed: first the labeled, then the unlabeled samples.
+    taking_part = np.concatenate([parts.labeled, parts.unlabeled])
+    batches = Batches(
+        x=ready(data.train_x[taking_part]),
+        labels=torch.from_numpy(data.train_y[taking_part]).to(device),
+        labeled=np.arange(len(parts.labeled)),
+        unlabeled=np.arange(len(parts.labeled), len(taking_part)),
+        labeled_batch=run.labeled_batch,
+        unlabeled_batch=run.unlabeled_batch,
+        seed=run.seed,
+        view=Views(flip=run.flip, crop=run.crop, noise=run.noise),
+        second_view=run.made.base.needs_second_view,
+        draws=run.made.draws,
+        mix_alpha=run.made.options.get("alpha", 1.0),
+        ramp=run.ramped,
+        constants={name: value.to(device, dtype) for name, value in class_weights(run, parts).items()},
+        shard=shard,
+    )
+    weights = torch.Generator().manual_seed(stream(run.seed, "init"))
+    student = networks.build(run.network, data.train_x.shape[1:], data.n_classes, weights).to(device, dtype)
+    if data.train_x.ndim == 4:
+        student = student.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    samples = {"test": (ready(data.test_x), data.test_y)}
+    if len(parts.validation):
+        samples["validation"] = (ready(data.train_x[parts.validation]), data.train_y[parts.validation])
+    return Task(run, data, parts, student, batches, samples)
+
+
+def class_weights(run: Run, parts: Split) -> dict[str, Tensor]:
+    """What each batch carries of the labeled counts: the suppression and the weights of the labeled loss."""
+    weights: dict[str, Tensor] = {}
+    if run.made.scl is not None:
+        weights["suppression"] = losses.suppression_weights(parts.labeled_counts, run.made.scl.beta, run.made.scl.form)
+    if run.reweight in REWEIGHTS:
+        weights["class_weights"] = REWEIGHTS[run.reweight](parts.labeled_counts)
+    return weights
+
+
+# ---- One run, with checkpoints
+
+
+def execute(run: Run, folder: Path | None = None, watch: Watch | None = None, machine: Machine | None = None) -> Result:
+    """Train and evaluate one run.
+
+    With a folder, it is written there: a run that is done is not done again, and one that was stopped goes on from its
+    last checkpoint, to the same result.
+    """
+    machine = machine or Machine()
+    if folder is not None and (done := records.read_result(folder)) is not None:
+        check_same(run, done["run"], folder)
+        return done
+    fabric = machine.fabric(run)
+    fabric.launch()
+    if folder is None or fabric.global_rank > 0:
+        return Execution(run, folder, watch, machine, fabric).result()
+    with records.readable_errors(folder), records.only_process(folder):
+        if (folder / "run.json").exists():
+            check_same(run, records.read_json(folder / "run.json"), folder)
+        records.write_json(folder / "run.json", run.model_dump())
+        return Execution(run, folder, watch, machine, fabric).result()
+
+
+def check_same(run: Run, found: dict[str, Any], folder: Path) -> None:
+    mine = run.model_dump()
+    if found != mine:
+        differing = [name for name in mine.keys() | found.keys() if mine.get(name) != found.get(name)]
+        what = ", ".join(f"{name} {found.get(name)!r} there, {mine.get(name)!r} here" for name in sorted(differing))
+        raise ValueError(f"{folder} holds another run ({what}): choose another folder, or give the same description")
+
+
+class Execution:
+    """One run under way: all that changes while it trains, and what a checkpoint therefore holds."""
+
+    def __init__(self, run: Run, folder: Path | None, watch: Watch | None, machine: Machine, fabric: Fabric) -> None:
+        self.started = time.perf_counter()
+        self.run, self.folder, self.watch, self.machine, self.fabric = run, folder, watch, machine, fabric
+        self.first = fabric.global_rank == 0
+        shard = (fabric.global_rank, fabric.world_size)
+        self.task = task = prepare(run, device=fabric.device, data_dir=machine.data_dir, shard=shard)
+        if run.sync_batchnorm and fabric.world_size > 1:
+            task.student = nn.SyncBatchNorm.convert_sync_batchnorm(task.student)
+        self.teacher = task.teacher()
+        self.optimizer = sgd(task.student.parameters(), run.learning_rate, run.momentum, run.weight_decay)
+        step: nn.Module = Step(run.made, run.reweight, task.student, self.teacher)
+        if machine.compiled:
+            step.compile()
+        self.learner = EagerLearner(
+            fabric.setup(step, self.optimizer)[0], list(task.student.parameters()), fabric.backward
+        )
+        self.average = average_of(
+            run, task.student.parameters(), self.teacher.parameters() if self.teacher is not None else ()
+        )
+        self.step, self.diverged_at, self.seconds = 0, 0, 0.0
+        self.validations: list[dict[str, Any]] = []
+        self.best: dict[str, dict[str, Tensor]] | None = None  # the networks' states at the best validation
+        self.curve = CurveFile(folder / "steps.csv" if folder is not None and self.first else None)
+        self.saved_at = time.monotonic()
+        if folder is not None and (state := checkpoints.load(folder, self.say)) is not None:
+            self.restore(state)
+
+    def say(self, text: str) -> None:
+        if self.first:
+            print(text, file=sys.stderr)
+
+    @property
+    def networks(self) -> dict[str, nn.Module]:
+        return {"student": self.task.student} | ({"teacher": self.teacher} if self.teacher is not None else {})
+
+    def result(self) -> Result:
+        if not self.diverged_at and self.step < self.run.steps:
+            self.take_steps()
+        result = self.evaluated()
+        if self.folder is not None and self.first:
+            write(self.folder, self.task, self.states(), self.curve, result)
+            checkpoints.remove(self.folder)
+        self.fabric.barrier()
+        return result
+
+    def take_steps(self) -> None:
+        run, machine = self.run, self.machine
+        checkpoint_every = machine.checkpoint_every or max(1, run.steps // CHECKPOINTS)
+        validate_every = max(1, round(run.steps / run.validations)) if self.validates else run.steps
+        taken = train(
+            self.learner, self.optimizer, self.task.batches, run.rate, range(self.step + 1, run.steps + 1), self.average
+        )
+        for stop in stops(self.step, run.steps, LOOK_EVERY, validate_every, checkpoint_every):
+            curve = self.shared(list(islice(taken, stop - self.step)))
+            steps, self.step = stop - self.step, stop
+            self.curve.append(curve)
+            self.diverged_at = int(first_not_finite(curve)[0])
+            validated = None
+            if self.validates and not self.diverged_at and (stop % validate_every == 0 or stop == run.steps):
+                validated = self.validate()
+            if self.watch is not None and self.first:
+                self.watch(Status(stop, steps, curve, validated))
+            if self.diverged_at:
+                return
+            minutes = (time.monotonic() - self.saved_at) / 60
+            if stop < run.steps and (stop % checkpoint_every == 0 or minutes >= machine.checkpoint_minutes):
+                self.save()
+
+    @property
+    def validates(self) -> bool:
+        return "validation" in self.task.samples and self.run.validations > 0
+
+    def shared(self, taken: list[Record]) -> Curve:
+        """The stretch's losses on the host, their mean over the processes: the only place that waits for the device."""
+        return curve_of(taken, lambda values: self.fabric.all_reduce(values, reduce_op="mean"))
+
+    def validate(self) -> dict[str, Any]:
+        """How student and teacher do on the validation samples; the student's first best is what is kept."""
+        seen: dict[str, Any] = {"step": self.step}
+        for who, network in self.networks.items():
+            measured = self.measure(network, "validation")
+            seen |= {f"{who}_error": measured["error"], f"{who}_balanced_error": measured["balanced_error"]}
+        if all(seen["student_error"] < before["student_error"] for before in self.validations):
+            self.best = copied(self.networks)
+        self.validations.append(seen)
+        return seen
+
+    def measure(self, network: nn.Module, part: str) -> dict[str, Any]:
+        x, y = self.task.samples[part]
+        return metrics.evaluate(probabilities(network, x), y, self.task.split.labeled_counts)
+
+    def states(self) -> dict[str, dict[str, Tensor]]:
+        """What the run ends with: the networks at the best validation, or the last ones."""
+        return self.best if self.best is not None else copied(self.networks)
+
+    def evaluated(self) -> Result:
+        if not self.diverged_at and not all_finite(self.task.student):
+            self.diverged_at = self.run.steps  # the last step left a network that says nothing
+        measured: dict[str, Any] = {"student": None, "teacher": None, "final": None}
+        if not self.diverged_at:
+            final = {who: self.measure(network, "test") for who, network in self.networks.items()}
+            chosen = final
+            if self.best is not None and self.best_step != self.run.steps:
+                shown = copy.deepcopy(self.networks)
+                for who, network in shown.items():
+                    network.load_state_dict(self.best[who])
+                chosen = {who: self.measure(network, "test") for who, network in shown.items()}
+            measured = {"student": chosen["student"], "teacher": chosen.get("teacher"), "final": final}
+        more = {"validation": self.validations, "best_step": self.best_step}
+        seconds = self.seconds + time.perf_counter() - self.started
+        return result_of(self.task, self.diverged_at, {**measured, **more}, seconds)
+
+    @property
+    def best_step(self) -> int | None:
+        errors = [seen["student_error"] for seen in self.validations]
+        return self.validations[int(np.argmin(errors))]["step"] if errors else None
+
+    # Checkpoints
+
+    def save(self) -> None:
+        self.saved_at = time.monotonic()
+        if self.folder is None or not self.first:
+            return
+        state = {
+            "run": self.run.name,
+            "step": self.step,
+            "networks": copied(self.networks),
+            "optimizer": self.optimizer.state_dict(),
+            "best": self.best,
+            "validations": self.validations,
+            "curve": (self.curve.names, self.curve.rows),
+            "seconds": self.seconds + time.perf_counter() - self.started,
+        }
+        checkpoints.save(self.folder, self.step, state)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        if state["run"] != self.run.name:
+            raise ValueError(f"the checkpoints in {self.folder} are of another run: choose another folder")
+        for who, network in self.networks.items():
+            network.load_state_dict(state["networks"][who])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.step, self.best, self.validations = state["step"], state["best"], state["validations"]
+        self.curve.names, self.curve.rows = state["curve"]
+        self.seconds = state["seconds"]
+        self.say(f"Going on after step {self.step} of {self.run.steps}.")
+        if self.watch is not None and self.first:
+            self.watch(Status(self.step, self.step))
+
+
+def copied(networks_: dict[str, nn.Module]) -> dict[str, dict[str, Tensor]]:
+    return {
+        who: {name: value.detach().cpu().clone() for name, value in network.state_dict().items()}
+        for who, network in networks_.items()
+    }
+
+
+# ---- Many seeds
+
+
+def execute_seeds(
+    runs: Sequence[Run],
+    folders: Sequence[Path | None] | None = None,
+    watch: Watch | None = None,
+    *,
+    compiled: bool = False,
+) -> list[Result]:
+    """Train runs that differ in nothing but their seed at once, on the processor. Each result is that of the run alone,
+    to the bit on one thread, however many are trained together."""
+    if len({records.canonical({**run.model_dump(), "seed": 0}) for run in runs}) != 1:
+        raise ValueError("many seeds at once have to be of runs that differ in their seed only")
+    folders = folders or [None] * len(runs)
+    started = time.perf_counter()
+    first = runs[0]
+    tasks = [prepare(run) for run in runs]
+    students = [task.student for task in tasks]
+    teachers = [task.teacher() for task in tasks]
+    seeds = ManySeeds(first.made, first.reweight, students, compiled=compiled)
+    optimizer = sgd(seeds.student.values(), first.learning_rate, first.momentum, first.weight_decay)
+    average = average_of(first, seeds.student.values(), seeds.teacher.values())
+    batches = StackedBatches([task.batches for task in tasks])
+    taken = train(seeds, optimizer, batches, first.rate, range(1, first.steps + 1), average)
+    curves, diverged_at = follow(taken, first.steps, len(runs), watch)
+    seeds.write_back(students, seeds.student)
+    if seeds.teacher:
+        seeds.write_back([teacher for teacher in teachers if teacher is not None], seeds.teacher)
+    seconds = (time.perf_counter() - started) / len(runs)
+    results = []
+    for place, (task, teacher, folder) in enumerate(zip(tasks, teachers, folders, strict=True)):
+        curve = CurveFile(folder / "steps.csv" if folder is not None else None)
+        for stretch in curves:
+            curve.append(stretch, place)
+        results.append(_finish(task, teacher, int(diverged_at[place]), curve, seconds, folder))
+    return results
+
+
+def follow(
+    taken: Iterator[Record], steps: int, seeds: int, watch: Watch | None
+) -> tuple[list[Curve], npt.NDArray[np.int64]]:
+    """Take the steps; for each seed the step at which it diverged, else 0. When all have, the rest is not trained."""
+    seen: list[Curve] = []
+    diverged_at, step = np.zeros(seeds, dtype=np.int64), 0
+    for stop in stops(0, steps, LOOK_EVERY):
+        seen.append(curve_of(list(islice(taken, stop - step))))
+        diverged_at = np.where(diverged_at == 0, first_not_finite(seen[-1]), diverged_at)
+        if watch is not None:
+            watch(Status(stop, stop - step, seen[-1]))
+        step = stop
+        if diverged_at.all():
+            break
+    return seen, diverged_at
+
+
+def _finish(
+    task: Task, teacher: nn.Module | None, diverged_at: int, curve: CurveFile, seconds: float, folder: Path | None
+) -> Result:
+    named = {"student": task.student} | ({"teacher": teacher} if teacher is not None else {})
+    if not diverged_at and not all_finite(task.student):
+        diverged_at = task.run.steps
+    measured: dict[str, Any] = {"student": None, "teacher": None, "final": None}
+    if not diverged_at:
+        x, y = task.samples["test"]
+        counts = task.split.labeled_counts
+        final = {who: metrics.evaluate(probabilities(network, x), y, counts) for who, network in named.items()}
+        measured = {"student": final["student"], "teacher": final.get("teacher"), "final": final}
+    result = result_of(task, diverged_at, {**measured, "validation": [], "best_step": None}, seconds)
+    if folder is not None:
+        with records.readable_errors(folder):
+            records.write_json(folder / "run.json", result["run"])
+            write(folder, task, copied(named), curve, result)
+    return result
+
+
+# ---- What both have in common
+
+
+def average_of(run: Run, student: Iterable[Tensor], teacher: Iterable[Tensor]) -> Average | None:
+    decay = run.made.teacher_decay
+    return None if decay is None else Average(teacher, student, decay)
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    training = network.training
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train(training)
+
+
+@torch.no_grad()
+def probabilities(network: nn.Module, x: Tensor) -> npt.NDArray[np.float32]:
+    """What the network predicts, in evaluation mode, for any number of samples."""
+    with evaluating(network):
+        parts = [losses.probabilities(network(part)) for part in torch.split(x, EVALUATED_AT_ONCE)]
+    return torch.cat(parts).float().cpu().numpy()
+
+
+def result_of(task: Task, diverged_at: int, measured: dict[str, Any], seconds: float) -> Result:
+    return {
+        "run": task.run.model_dump(),
+        "status": "diverged" if diverged_at else "done",
+        "diverged_at": diverged_at or None,
+        **measured,
+        "labeled_counts": task.split.labeled_counts.tolist(),
+        "unlabeled_counts": task.split.unlabeled_counts.tolist(),
+        "steps": task.run.steps,
+        "seconds": round(seconds, 3),
+        "versions": versions(),
+        "hardware": hardware(task.batches.x.device),
+    }
+
+
+def write(folder: Path, task: Task, states: dict[str, dict[str, Tensor]], curve: CurveFile, result: Result) -> None:
+    """The run's files, its result last: whoever sees that finds the others."""
+    curve.write()
+    if result["status"] == "done":
+        weights = {f"{who}/{name}": value.numpy() for who, state in states.items() for name, value in state.items()}
+        records.write_arrays(folder / "weights.npz", weights)
+        if task.data.train_x.shape[1:] == (2,):
+            records.write_arrays(folder / "boundary.npz", boundary(task.student, task))
+    records.write_json(folder / "result.json", result)
+
+
+def boundary(network: nn.Module, task: Task) -> dict[str, npt.NDArray[Any]]:
+    """The most confident class and its probability over the plane, and the points that were trained on."""
+    points, labels, parts = task.data.train_x, task.data.train_y, task.split
+    low, high = points.min(0) - 0.3, points.max(0) + 0.3
+    x, y = (np.linspace(low[d], high[d], GRID, dtype=np.float32) for d in (0, 1))
+    plane = torch.from_numpy(np.stack(np.meshgrid(x, y), -1).reshape(-1, 2)).to(task.batches.x)
+    predicted = probabilities(network, plane)
+    return {
+        "x": x,
+        "y": y,
+        "probability": predicted.max(1).reshape(GRID, GRID).astype(np.float16),
+        "winner": predicted.argmax(1).reshape(GRID, GRID).astype(np.uint8),
+        "labeled_points": points[parts.labeled],
+        "labeled_classes": labels[parts.labeled],
+        "unlabeled_points": points[parts.unlabeled],
+        "unlabeled_classes": labels[parts.unlabeled],
+    }
+
+
+def versions() -> dict[str, str]:
+    return {
+        "cissl": cissl.__version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def hardware(device: torch.device) -> str:
+    """The processor, or the accelerator, and what may be used of it."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        named = [line.split(":", 1)[1] for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        name = named[0].strip() if named else name
+    return f"{name}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
