@@ -54,16 +54,15 @@ def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 
 def read_result(folder: Path) -> Result | None:
     """The run's result, None while it has none."""
+    path = folder / "result.json"
     try:
-        text = (folder / "result.json").read_text()
-    except FileNotFoundError:
+        result: Result = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    try:
-        result: Result = json.loads(text)
     except ValueError as error:
-        raise ValueError(
-            f"{folder / 'result.json'} is no valid JSON ({error}): delete that file, and the run starts again"
-        ) from error
+        raise ValueError(f"{path} is no valid JSON ({error}): delete that file, and the run starts again") from error
+    if not isinstance(result, dict) or "status" not in result:
+        raise ValueError(f"{path} does not hold a run's result: delete that file, and the run starts again")
     return result
 
 

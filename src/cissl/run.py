@@ -6,7 +6,6 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -58,7 +57,7 @@ class Run(BaseModel):
     differently for a data set. `options` are the method's hyper-parameters.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     dataset: str
     labeled: int = Field(4000, gt=0)
@@ -101,7 +100,7 @@ class Run(BaseModel):
         if isinstance(dataset, str) and dataset not in datasets.DATASETS:
             raise unknown("data set", dataset, datasets.DATASETS)
         name, options = fields.get("method", cls.model_fields["method"].default), fields.get("options", {})
-        if not isinstance(name, str) or not isinstance(options, Mapping):
+        if not isinstance(name, str) or not isinstance(options, Mapping) or any(type(o) is not str for o in options):
             return fields  # pydantic says what is wrong
         known = method(name).options
         paper = {key: value for key, value in PAPER_OPTIONS.get(str(dataset), {}).items() if key in known}
@@ -124,7 +123,7 @@ class Run(BaseModel):
             raise ValueError(f"{self.method!r} uses no unlabeled samples: leave unlabeled_batch out, or give 0")
         return self
 
-    @cached_property
+    @property
     def made(self) -> Method:
         return method(self.method, **self.options)
 
@@ -148,8 +147,9 @@ def _sentence(problem: Any) -> str:
     if problem["type"] == "value_error":
         return str(problem["ctx"]["error"])
     where = ".".join(str(place) for place in problem["loc"])
-    got = f", got {problem['input']!r}" if problem["type"] != "missing" else ""
-    return f"{where}: {problem['msg'][0].lower()}{problem['msg'][1:]}{got}"
+    if problem["type"] == "missing":
+        return f"a run needs a {where}: give one"
+    return f"{where}: {problem['msg'][0].lower()}{problem['msg'][1:]}, got {problem['input']!r}"
 
 
 @dataclass
@@ -214,9 +214,10 @@ REWEIGHTS: dict[str, Callable[[npt.NDArray[np.int64]], Tensor]] = {
 }
 
 
-def execute(run: Run, folder: Path | None = None, progress: Progress | None = None) -> Result:
+def execute(run: Run, folder: str | Path | None = None, progress: Progress | None = None) -> Result:
     """Train and evaluate one run. With a folder, files are written there, and a run that is done is not done again."""
-    if folder is not None and (done := records.read_result(folder)) is not None:
+    folder = None if folder is None else Path(folder)
+    if (done := _begin(run, folder)) is not None:
         return done
     started = time.perf_counter()
     task = prepare(run)
@@ -233,16 +234,32 @@ def execute(run: Run, folder: Path | None = None, progress: Progress | None = No
 
 def execute_seeds(
     runs: Sequence[Run],
-    folders: Sequence[Path | None] | None = None,
+    folders: Sequence[str | Path | None] | None = None,
     progress: Progress | None = None,
     *,
     compiled: bool = False,
 ) -> list[Result]:
-    """Train runs that differ in nothing but their seed at once. Each result is that of the run alone, to the bit on one
-    thread, however many are trained together."""
-    if len({records.canonical({**run.model_dump(), "seed": 0}) for run in runs}) != 1:
-        raise ValueError("many seeds at once have to be of runs that differ in their seed only")
-    folders = folders or [None] * len(runs)
+    """Train runs that differ in nothing but their seed at once, and give their results in order.
+
+    A result is the same however many are trained together, to the bit on one thread. So those that are done already,
+    in folders as `execute` has them, are left out.
+    """
+    if len({records.canonical({**run.model_dump(), "seed": 0}) for run in runs}) > 1:
+        raise ValueError("runs trained at once may differ in their seed only: train the others on their own")
+    places = [None if folder is None else Path(folder) for folder in folders or [None] * len(runs)]
+    if len(places) != len(runs):
+        raise ValueError(f"expected a folder for each of {len(runs)} runs, got {len(places)}")
+    done = [_begin(run, folder) for run, folder in zip(runs, places, strict=True)]
+    waiting = [place for place, result in enumerate(done) if result is None]
+    if not waiting:
+        return [result for result in done if result is not None]
+    trained = iter(_train_seeds([runs[i] for i in waiting], [places[i] for i in waiting], progress, compiled))
+    return [next(trained) if result is None else result for result in done]
+
+
+def _train_seeds(
+    runs: Sequence[Run], folders: Sequence[Path | None], progress: Progress | None, compiled: bool
+) -> list[Result]:
     started = time.perf_counter()
     first = runs[0]
     tasks = [prepare(run) for run in runs]
@@ -262,6 +279,18 @@ def execute_seeds(
         _finish(task, teacher, int(step), [(c, place) for c in curve], seconds, folder)
         for place, (task, teacher, step, folder) in enumerate(zip(tasks, teachers, diverged_at, folders, strict=True))
     ]
+
+
+def _begin(run: Run, folder: Path | None) -> Result | None:
+    """The result, if there is one; else the description is written, and a folder that cannot be written is found out
+    before training and not after it."""
+    if folder is None:
+        return None
+    done = records.read_result(folder)
+    if done is None:
+        with records.readable_errors(folder):
+            records.write_json(folder / "run.json", run.model_dump())
+    return done
 
 
 def _average(run: Run, student: Iterable[Tensor], teacher: Iterable[Tensor]) -> Average | None:
@@ -292,7 +321,8 @@ def _finish(
     folder: Path | None,
 ) -> Result:
     run = task.run
-    if not diverged_at and not all_finite(task.student):
+    trained = [network for network in (task.student, teacher) if network is not None]
+    if not diverged_at and not all(all_finite(network) and speaks(network, task) for network in trained):
         diverged_at = run.steps  # the last step left a network that says nothing
     result: Result = {
         "run": run.model_dump(),
@@ -316,10 +346,10 @@ def _finish(
 def _write(
     folder: Path, task: Task, teacher: nn.Module | None, curve: Sequence[tuple[Curve, int | None]], result: Result
 ) -> None:
-    records.write_json(folder / "run.json", result["run"])
     steps = records.CurveFile(folder / "steps.csv")
     for stretch, place in curve:
-        steps.append(stretch, place)
+        if stretch.steps[0] <= (result["diverged_at"] or task.run.steps):  # other seeds may have gone on
+            steps.append(stretch, place)
     steps.write()
     if result["status"] == "done":
         named = {"student": task.student, "teacher": teacher}
@@ -342,10 +372,18 @@ def probabilities(network: nn.Module, x: Tensor) -> npt.NDArray[np.float32]:
     return torch.cat(parts).float().cpu().numpy()
 
 
+def tested(network: nn.Module, task: Task) -> npt.NDArray[np.float32]:
+    """What the network predicts for the test set."""
+    return probabilities(network, torch.from_numpy(task.data.test_x).to(task.batches.x))
+
+
+def speaks(network: nn.Module, task: Task) -> bool:
+    """Whether its predictions are numbers: finite weights can be so large that they are not."""
+    return bool(np.isfinite(tested(network, task)).all())
+
+
 def evaluate(network: nn.Module, task: Task) -> dict[str, Any]:
-    like = task.batches.x
-    x = torch.from_numpy(task.data.test_x).to(like.device, like.dtype)
-    return metrics.evaluate(probabilities(network, x), task.data.test_y, task.split.labeled_counts)
+    return metrics.evaluate(tested(network, task), task.data.test_y, task.split.labeled_counts)
 
 
 def boundary(network: nn.Module, task: Task) -> dict[str, npt.NDArray[Any]]:
