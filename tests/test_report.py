@@ -17,11 +17,11 @@ from rich.console import Console
 
 from cissl.report import (
     boundaries,
+    error_markdown,
+    error_table,
     figures,
     group_seeds,
     read_results,
-    toy_markdown,
-    toy_table,
     write_csv,
     write_report,
 )
@@ -101,7 +101,7 @@ def add_suppression(study: Path) -> None:
 
 def terminal(study: Path, width: int = 80) -> str:
     console = plain_console(width)
-    console.print(toy_table(group_seeds(read_results(study)[0]), width))
+    console.print(error_table(group_seeds(read_results(study)[0]), width))
     return printed(console)
 
 
@@ -219,7 +219,7 @@ def test_settings_of_one_method_are_never_averaged_together(tmp_path: Path) -> N
     add_run(tmp_path, seed=0, method="pi", options={"w_max": 20.0}, errors=(0.3, 0.0, 0.1))
     groups = group_seeds(read_results(tmp_path)[0])
     assert len(groups) == 3
-    heading = toy_markdown(groups).splitlines()[0]
+    heading = error_markdown(groups).splitlines()[0]
     assert re.findall(r"ICT \(.*?\)|Π model", heading) == ["Π model", "ICT (steps=100)", "ICT (steps=5000)"]
     rows = list(csv.DictReader(write_csv(groups, tmp_path / "results.csv").read_text().splitlines()))
     assert {row["algorithm"] for row in rows} == {"pi", "ict (steps=100)", "ict (steps=5000)"}
@@ -263,7 +263,7 @@ def test_markdown_table(tmp_path: Path) -> None:
         add_run(tmp_path, method="mean-teacher+scl", seed=seed, errors=(0.1 + seed / 10, 0.0, 0.5))
         add_run(tmp_path, method="ict", seed=seed, errors=(0.3, 0.0, 0.6) if seed else None)
         add_run(tmp_path, dataset="four-spins", labeled=11, method="ict", errors=(0.3, 0.2, 0.6), seed=seed)
-    lines = toy_markdown(group_seeds(read_results(tmp_path)[0])).splitlines()
+    lines = error_markdown(group_seeds(read_results(tmp_path)[0])).splitlines()
     assert lines[0] == "| Data set | Classes | ICT | MT+SCL |"
     assert lines[2] == "| Two moons | all | 30.00, 1 of 2 seeds, 1 unfinished | **15.00 ± 7.07** (24.39 ± 15.14) |"
     assert lines[3].count("**") == 4  # both are the lowest
@@ -273,11 +273,11 @@ def test_markdown_table(tmp_path: Path) -> None:
 
 def test_the_lowest_is_marked_among_several_only_and_as_shown(tmp_path: Path) -> None:
     add_run(tmp_path, method="supervised", errors=(0.200001, 0.1, 0.5))
-    assert "**" not in toy_markdown(group_seeds(read_results(tmp_path)[0]))
+    assert "**" not in error_markdown(group_seeds(read_results(tmp_path)[0]))
     add_run(tmp_path, method="pi", status="diverged")
-    assert "**" not in toy_markdown(group_seeds(read_results(tmp_path)[0]))
+    assert "**" not in error_markdown(group_seeds(read_results(tmp_path)[0]))
     add_run(tmp_path, method="ict", errors=(0.2, 0.2, 0.5))
-    lines = toy_markdown(group_seeds(read_results(tmp_path)[0])).splitlines()
+    lines = error_markdown(group_seeds(read_results(tmp_path)[0])).splitlines()
     assert [line.count("**") for line in lines[2:5]] == [4, 2, 4]
 
 
@@ -285,7 +285,7 @@ def test_a_seed_that_was_never_started_is_missing(tmp_path: Path) -> None:
     add_run(tmp_path, method="supervised", seed=0)
     add_run(tmp_path, method="supervised", seed=1)
     add_run(tmp_path, method="pi", seed=0)
-    assert "1 of 2 seeds, 1 missing" in toy_markdown(group_seeds(read_results(tmp_path)[0]))
+    assert "1 of 2 seeds, 1 missing" in error_markdown(group_seeds(read_results(tmp_path)[0]))
 
 
 def test_figure_1_shows_one_seed_per_row_and_says_why_a_panel_is_empty(tmp_path: Path) -> None:

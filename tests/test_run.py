@@ -20,9 +20,9 @@ def toy(**fields):
     return Run(**{"dataset": "two-moons", "method": "mean-teacher+scl", "steps": STEPS, **fields})
 
 
-def together(run, folder=None, progress=None):
+def together(run, folder=None, watch=None):
     """A run in the way that many seeds at once go."""
-    return execute_seeds([run], [folder], progress)[0]
+    return execute_seeds([run], [folder], watch)[0]
 
 
 def untimed(result):

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from cissl.execution import execute, execute_seeds
     from cissl.losses import SuppressedConsistencyLoss
     from cissl.protocol import Split, class_counts, split
-    from cissl.run import Run, execute, execute_seeds
+    from cissl.run import Run
 
 __all__ = ["Run", "Split", "SuppressedConsistencyLoss", "class_counts", "execute", "execute_seeds", "split"]
 
@@ -18,8 +19,8 @@ _HOMES = {
     "Split": "cissl.protocol",
     "SuppressedConsistencyLoss": "cissl.losses",
     "class_counts": "cissl.protocol",
-    "execute": "cissl.run",
-    "execute_seeds": "cissl.run",
+    "execute": "cissl.execution",
+    "execute_seeds": "cissl.execution",
     "split": "cissl.protocol",
 }
 

@@ -6,7 +6,7 @@ import numpy.typing as npt
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
-from torch.func import functional_call, jvp, vjp, vmap
+from torch.func import functional_call, vjp, vmap
 
 from cissl.coefficients import coefficient_difference, student_coefficient, teacher_coefficient
 from cissl.losses import probabilities
@@ -37,9 +37,10 @@ def gradient_difference(
         pi = pull(at_view - predict(parameters, point2))[0]
         mean_teacher = pull(at_view - predict(behind, point2))[0]
         exact = flat({name: mean_teacher[name] - pi[name] for name in pi})
-        moved = jvp(lambda w: predict(w, point), (parameters,), (lag,))[1]
         at_point, pull_clean = vjp(lambda w: predict(w, point), parameters)[:2]
-        return at_point.max(), exact, flat(pull_clean(moved)[0])
+        # J (θ − θ′): pulling back is Jᵀ, and pulling back through that is J.
+        push_clean = vjp(lambda v: pull_clean(v)[0], torch.zeros_like(at_point))[1]
+        return at_point.max(), exact, flat(pull_clean(push_clean(lag)[0])[0])
 
     confidence, exact, predicted = vmap(of_point)(x, first, second)
     norms = exact.norm(dim=1), predicted.norm(dim=1)

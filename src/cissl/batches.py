@@ -150,7 +150,8 @@ def channels_last(x: Float[Tensor, "steps n ..."]) -> Float[Tensor, "steps n ...
     """Images as convolutions like them best, vectors as they are."""
     if x.ndim != 5:
         return x
-    return x.flatten(0, 1).contiguous(memory_format=torch.channels_last).unflatten(0, x.shape[:2])
+    flat = x.flatten(0, 1).contiguous(memory_format=torch.channels_last)
+    return flat.view(x.shape)
 
 
 class StackedBatches:

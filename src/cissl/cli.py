@@ -1,16 +1,17 @@
 """The command line. Nothing heavy is imported before a command needs it: `cissl --help` answers at once."""
 
+import re
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 import cissl
-from cissl import cli_data
+from cissl import cli_data, cli_train
 
 if TYPE_CHECKING:
     from cissl.run import Run
@@ -22,8 +23,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(cli_data.app, name="data")
+app.command()(cli_train.train)
 
-STUDIES = {"toy": "Table 1 and Figure 1: two-moons and four-spins, 5 seeds, well under a minute on two cores"}
+STUDIES = {
+    "toy": "Table 1 and Figure 1: two-moons and four-spins, 5 seeds, well under a minute on two cores",
+    "fashion": "Fashion-MNIST, 250 labels, ρ = 100, uniform unlabeled data, 5 seeds, about an hour on two cores",
+}
 INTERRUPTED = 130  # as shells count Ctrl-C
 
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="The study's name, see `cissl list`.")]
@@ -78,7 +83,9 @@ def list_() -> None:
 
 
 def _first_sentence(text: str | None) -> str:
-    return " ".join((text or "").split()).split(". ")[0].split(": ")[0].rstrip(".")
+    """Of a docstring, without the place in the literature and the name of a modifier, which is printed before it."""
+    text = re.sub(r" \([^()]*\d{4}\)", "", " ".join((text or "").split()))
+    return re.sub(r"^\+\w+(: |, )", "", text.split(". ")[0].rstrip("."))
 
 
 @app.command()
@@ -87,37 +94,44 @@ def run(
     seeds: Annotated[int, typer.Option(help="How many seeds of each setting, counted from 0.", min=1)] = 5,
     methods: Annotated[
         str | None,
-        typer.Option(help='Methods, separated by commas, or "all".', show_default="the study's"),
+        typer.Option(help='Separated by commas: "pi,vat+em"; "all": the paper\'s eight.', show_default="the study's"),
     ] = None,
     steps: Annotated[
         int | None, typer.Option(help="Training steps; every schedule scales.", min=1, show_default="the paper's")
     ] = None,
     out: Out = None,
     jobs: Annotated[int | None, typer.Option(help="Processes at once.", min=1, show_default="one per core")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data sets.", show_default="CISSL_DATA")] = None,
+    accelerator: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to train images.")] = "auto",
 ) -> None:
     """Run a study: what is done already is not done again, so the same command goes on where it was stopped."""
     folder = _folder(study, out)
     started = time.monotonic()
     from cissl import recipes
+    from cissl.execution import Machine
+    from cissl.records import readable_errors
     from cissl.study import cores, execute_study, pending
 
     chosen = {} if methods is None else {"methods": [name.strip() for name in methods.split(",")]}
-    runs = recipes.toy(seeds=seeds, steps=steps, **chosen)
+    runs = recipes.STUDIES[study](seeds=seeds, steps=steps, **chosen)
     waiting = pending(runs, folder)
     failures = []
     if waiting:
         with _stoppable(runs, folder), _progress(waiting, len(runs)) as progress:
-            failures = execute_study(runs, folder, jobs or cores(), progress)
-        typer.echo(f"{len(waiting)} runs in {time.monotonic() - started:.0f} s.")
+            failures = execute_study(runs, folder, jobs or cores(), progress, Machine(data_dir, accelerator))
+        failed = sum(len(failure.runs) for failure in failures)
+        typer.echo(f"{len(waiting) - failed} runs done in {time.monotonic() - started:.0f} s.")
     else:
         typer.echo(f"All {len(runs)} runs are done already.")
     for failure in failures:
         typer.echo(f"failed: {_which(failure.runs)}: {failure.reason}", err=True)
     with _stoppable(runs, folder):
-        from cissl.recipes.toy import analyse
+        if study == "toy":
+            from cissl.recipes.toy import analyse
 
-        analyse(runs, folder)
-        _report(folder, [run.name for run in runs])
+            with readable_errors(folder):
+                analyse(runs, folder)
+        _report(study, folder, [run.name for run in runs])
     if failures:
         raise typer.Exit(1)
 
@@ -128,7 +142,7 @@ def report(study: StudyName, out: Out = None) -> None:
     folder = _folder(study, out)
     if not folder.is_dir():
         raise ValueError(f"there is no {folder}: run it with `cissl run {study}`, or say where it is with --out")
-    _report(folder, None)
+    _report(study, folder, None)
 
 
 def _folder(study: str, out: Path | None) -> Path:
@@ -136,17 +150,20 @@ def _folder(study: str, out: Path | None) -> Path:
 
     if study not in STUDIES:
         raise unknown("study", study, STUDIES)
-    return out if out is not None else Path("runs") / study
+    folder = out if out is not None else Path("runs") / study
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file, and a study needs a folder: give another with --out")
+    return folder
 
 
-def _report(folder: Path, only: list[str] | None) -> None:
+def _report(study: str, folder: Path, only: list[str] | None) -> None:
     from rich.console import Console
 
     from cissl.records import readable_errors
     from cissl.report import write_report
 
     with readable_errors(folder):
-        written = write_report(folder, Console(), only)
+        written = write_report(folder, Console(), only, study)
     typer.echo("Written:")
     for path in written:
         typer.echo(f"  {path}")
@@ -203,7 +220,7 @@ def _lines(steps: int, done: int, of: int) -> Any:
     def tell(taken: int, finished: int) -> None:
         nonlocal taken_so_far, done
         before, taken_so_far, done = taken_so_far, taken_so_far + taken, done + finished
-        if 10 * taken_so_far // steps > 10 * before // steps:
+        if steps > taken_so_far and 10 * taken_so_far // steps > 10 * before // steps:
             left = (time.monotonic() - started) * (steps - taken_so_far) / taken_so_far
             typer.echo(f"{done} of {of} runs done, {100 * taken_so_far // steps} %, {left:.0f} s left", err=True)
 

@@ -5,7 +5,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -34,7 +34,6 @@ from cissl.training import (
     Curve,
     EagerLearner,
     Record,
-    all_finite,
     curve_of,
     first_not_finite,
     sgd,
@@ -80,7 +79,7 @@ class Machine:
         accelerator = self.accelerator
         if accelerator == "auto":
             accelerator = "cuda" if torch.cuda.is_available() else "mps" if torch.mps.is_available() else "cpu"
-        plugins = [ExactInputs(run.precision, accelerator)] if run.precision == "bf16-mixed" else []
+        plugins = ExactInputs(run.precision, accelerator) if run.precision == "bf16-mixed" else None
         strategy = "ddp" if self.devices > 1 else "auto"
         return Fabric(accelerator=accelerator, devices=self.devices, strategy=strategy, plugins=plugins)
 
@@ -109,6 +108,10 @@ class Task:
     def teacher(self) -> nn.Module | None:
         """A copy of the student, as it is now, that no optimizer ever sees."""
         return copy.deepcopy(self.student).requires_grad_(False) if self.run.made.teacher_decay is not None else None
+
+    def measure(self, network: nn.Module, part: str) -> dict[str, Any]:
+        x, y = self.samples[part]
+        return metrics.evaluate(probabilities(network, x), y, self.split.labeled_counts)
 
 
 def prepare(
@@ -177,13 +180,15 @@ def class_weights(run: Run, parts: Split) -> dict[str, Tensor]:
 # ---- One run, with checkpoints
 
 
-def execute(run: Run, folder: Path | None = None, watch: Watch | None = None, machine: Machine | None = None) -> Result:
+def execute(
+    run: Run, folder: str | Path | None = None, watch: Watch | None = None, machine: Machine | None = None
+) -> Result:
     """Train and evaluate one run.
 
     With a folder, it is written there: a run that is done is not done again, and one that was stopped goes on from its
     last checkpoint, to the same result.
     """
-    machine = machine or Machine()
+    machine, folder = machine or Machine(), None if folder is None else Path(folder)
     if folder is not None and (done := records.read_result(folder)) is not None:
         check_same(run, done["run"], folder)
         return done
@@ -192,10 +197,15 @@ def execute(run: Run, folder: Path | None = None, watch: Watch | None = None, ma
     if folder is None or fabric.global_rank > 0:
         return Execution(run, folder, watch, machine, fabric).result()
     with records.readable_errors(folder), records.only_process(folder):
-        if (folder / "run.json").exists():
-            check_same(run, records.read_json(folder / "run.json"), folder)
-        records.write_json(folder / "run.json", run.model_dump())
+        begin(run, folder)
         return Execution(run, folder, watch, machine, fabric).result()
+
+
+def begin(run: Run, folder: Path) -> None:
+    """The description is written first, so that a folder that cannot be written is found out before training."""
+    if (folder / "run.json").exists():
+        check_same(run, records.read_json(folder / "run.json"), folder)
+    records.write_json(folder / "run.json", run.model_dump())
 
 
 def check_same(run: Run, found: dict[str, Any], folder: Path) -> None:
@@ -216,7 +226,9 @@ class Execution:
         shard = (fabric.global_rank, fabric.world_size)
         self.task = task = prepare(run, device=fabric.device, data_dir=machine.data_dir, shard=shard)
         if run.sync_batchnorm and fabric.world_size > 1:
-            task.student = nn.SyncBatchNorm.convert_sync_batchnorm(task.student)
+            if fabric.device.type != "cuda":
+                raise ValueError("sync_batchnorm needs GPUs: torch synchronises batch statistics there only")
+            task.student = nn.SyncBatchNorm.convert_sync_batchnorm(task.student)  # type: ignore[no-untyped-call]
         self.teacher = task.teacher()
         self.optimizer = sgd(task.student.parameters(), run.learning_rate, run.momentum, run.weight_decay)
         step: nn.Module = Step(run.made, run.reweight, task.student, self.teacher)
@@ -247,16 +259,18 @@ class Execution:
     def result(self) -> Result:
         if not self.diverged_at and self.step < self.run.steps:
             self.take_steps()
-        result = self.evaluated()
-        if self.folder is not None and self.first:
-            write(self.folder, self.task, self.states(), self.curve, result)
-            checkpoints.remove(self.folder)
+        validated = (self.validations, self.best_step, self.best)
+        seconds = self.seconds + time.perf_counter() - self.started
+        folder = self.folder if self.first else None
+        result = finish(self.task, self.networks, self.diverged_at, self.curve, seconds, folder, validated)
+        if folder is not None:
+            checkpoints.remove(folder)
         self.fabric.barrier()
         return result
 
     def take_steps(self) -> None:
         run, machine = self.run, self.machine
-        checkpoint_every = machine.checkpoint_every or max(1, run.steps // CHECKPOINTS)
+        checkpoint_every = machine.checkpoint_every or max(1, run.steps // CHECKPOINTS // LOOK_EVERY) * LOOK_EVERY
         validate_every = max(1, round(run.steps / run.validations)) if self.validates else run.steps
         taken = train(
             self.learner, self.optimizer, self.task.batches, run.rate, range(self.step + 1, run.steps + 1), self.average
@@ -283,43 +297,24 @@ class Execution:
 
     def shared(self, taken: list[Record]) -> Curve:
         """The stretch's losses on the host, their mean over the processes: the only place that waits for the device."""
-        return curve_of(taken, lambda values: self.fabric.all_reduce(values, reduce_op="mean"))
+
+        def mean(values: Tensor) -> Tensor:
+            shared = self.fabric.all_reduce(values, reduce_op="mean")
+            assert isinstance(shared, Tensor)
+            return shared
+
+        return curve_of(taken, mean)
 
     def validate(self) -> dict[str, Any]:
         """How student and teacher do on the validation samples; the student's first best is what is kept."""
         seen: dict[str, Any] = {"step": self.step}
         for who, network in self.networks.items():
-            measured = self.measure(network, "validation")
+            measured = self.task.measure(network, "validation")
             seen |= {f"{who}_error": measured["error"], f"{who}_balanced_error": measured["balanced_error"]}
         if all(seen["student_error"] < before["student_error"] for before in self.validations):
             self.best = copied(self.networks)
         self.validations.append(seen)
         return seen
-
-    def measure(self, network: nn.Module, part: str) -> dict[str, Any]:
-        x, y = self.task.samples[part]
-        return metrics.evaluate(probabilities(network, x), y, self.task.split.labeled_counts)
-
-    def states(self) -> dict[str, dict[str, Tensor]]:
-        """What the run ends with: the networks at the best validation, or the last ones."""
-        return self.best if self.best is not None else copied(self.networks)
-
-    def evaluated(self) -> Result:
-        if not self.diverged_at and not all_finite(self.task.student):
-            self.diverged_at = self.run.steps  # the last step left a network that says nothing
-        measured: dict[str, Any] = {"student": None, "teacher": None, "final": None}
-        if not self.diverged_at:
-            final = {who: self.measure(network, "test") for who, network in self.networks.items()}
-            chosen = final
-            if self.best is not None and self.best_step != self.run.steps:
-                shown = copy.deepcopy(self.networks)
-                for who, network in shown.items():
-                    network.load_state_dict(self.best[who])
-                chosen = {who: self.measure(network, "test") for who, network in shown.items()}
-            measured = {"student": chosen["student"], "teacher": chosen.get("teacher"), "final": final}
-        more = {"validation": self.validations, "best_step": self.best_step}
-        seconds = self.seconds + time.perf_counter() - self.started
-        return result_of(self.task, self.diverged_at, {**measured, **more}, seconds)
 
     @property
     def best_step(self) -> int | None:
@@ -358,7 +353,7 @@ class Execution:
             self.watch(Status(self.step, self.step))
 
 
-def copied(networks_: dict[str, nn.Module]) -> dict[str, dict[str, Tensor]]:
+def copied(networks_: Mapping[str, nn.Module]) -> dict[str, dict[str, Tensor]]:
     return {
         who: {name: value.detach().cpu().clone() for name, value in network.state_dict().items()}
         for who, network in networks_.items()
@@ -370,18 +365,37 @@ def copied(networks_: dict[str, nn.Module]) -> dict[str, dict[str, Tensor]]:
 
 def execute_seeds(
     runs: Sequence[Run],
-    folders: Sequence[Path | None] | None = None,
+    folders: Sequence[str | Path | None] | None = None,
     watch: Watch | None = None,
     *,
     compiled: bool = False,
 ) -> list[Result]:
-    """Train runs that differ in nothing but their seed at once, on the processor. Each result is that of the run alone,
-    to the bit on one thread, however many are trained together."""
-    if len({records.canonical({**run.model_dump(), "seed": 0}) for run in runs}) != 1:
-        raise ValueError("many seeds at once have to be of runs that differ in their seed only")
-    folders = folders or [None] * len(runs)
-    started = time.perf_counter()
-    first = runs[0]
+    """Train runs that differ in nothing but their seed at once, on the processor, and give their results in order.
+
+    A result is the same however many are trained together, to the bit on one thread. So those that are done already,
+    in folders as `execute` has them, are left out.
+    """
+    if len({records.canonical({**run.model_dump(), "seed": 0}) for run in runs}) > 1:
+        raise ValueError("runs trained at once may differ in their seed only: train the others on their own")
+    places = [None if folder is None else Path(folder) for folder in folders or [None] * len(runs)]
+    if len(places) != len(runs):
+        raise ValueError(f"expected a folder for each of {len(runs)} runs, got {len(places)}")
+    done = [None if folder is None else records.read_result(folder) for folder in places]
+    waiting = [place for place, result in enumerate(done) if result is None]
+    for place in waiting:
+        if (folder := places[place]) is not None:
+            with records.readable_errors(folder):
+                begin(runs[place], folder)
+    trained = iter(
+        train_seeds([runs[i] for i in waiting], [places[i] for i in waiting], watch, compiled) if waiting else ()
+    )
+    return [next(trained) if result is None else result for result in done]
+
+
+def train_seeds(
+    runs: Sequence[Run], folders: Sequence[Path | None], watch: Watch | None, compiled: bool
+) -> list[Result]:
+    started, first = time.perf_counter(), runs[0]
     tasks = [prepare(run) for run in runs]
     students = [task.student for task in tasks]
     teachers = [task.teacher() for task in tasks]
@@ -397,10 +411,13 @@ def execute_seeds(
     seconds = (time.perf_counter() - started) / len(runs)
     results = []
     for place, (task, teacher, folder) in enumerate(zip(tasks, teachers, folders, strict=True)):
+        stopped = int(diverged_at[place])
         curve = CurveFile(folder / "steps.csv" if folder is not None else None)
         for stretch in curves:
-            curve.append(stretch, place)
-        results.append(_finish(task, teacher, int(diverged_at[place]), curve, seconds, folder))
+            if stretch.steps[0] <= (stopped or first.steps):  # other seeds may have gone on
+                curve.append(stretch, place)
+        networks_ = {"student": task.student} | ({"teacher": teacher} if teacher is not None else {})
+        results.append(finish(task, networks_, stopped, curve, seconds, folder))
     return results
 
 
@@ -419,26 +436,6 @@ def follow(
         if diverged_at.all():
             break
     return seen, diverged_at
-
-
-def _finish(
-    task: Task, teacher: nn.Module | None, diverged_at: int, curve: CurveFile, seconds: float, folder: Path | None
-) -> Result:
-    named = {"student": task.student} | ({"teacher": teacher} if teacher is not None else {})
-    if not diverged_at and not all_finite(task.student):
-        diverged_at = task.run.steps
-    measured: dict[str, Any] = {"student": None, "teacher": None, "final": None}
-    if not diverged_at:
-        x, y = task.samples["test"]
-        counts = task.split.labeled_counts
-        final = {who: metrics.evaluate(probabilities(network, x), y, counts) for who, network in named.items()}
-        measured = {"student": final["student"], "teacher": final.get("teacher"), "final": final}
-    result = result_of(task, diverged_at, {**measured, "validation": [], "best_step": None}, seconds)
-    if folder is not None:
-        with records.readable_errors(folder):
-            records.write_json(folder / "run.json", result["run"])
-            write(folder, task, copied(named), curve, result)
-    return result
 
 
 # ---- What both have in common
@@ -467,30 +464,62 @@ def probabilities(network: nn.Module, x: Tensor) -> npt.NDArray[np.float32]:
     return torch.cat(parts).float().cpu().numpy()
 
 
-def result_of(task: Task, diverged_at: int, measured: dict[str, Any], seconds: float) -> Result:
-    return {
-        "run": task.run.model_dump(),
+Validated = tuple[list[dict[str, Any]], int | None, dict[str, dict[str, Tensor]] | None]
+
+
+def finish(
+    task: Task,
+    networks_: Mapping[str, nn.Module],
+    diverged_at: int,
+    curve: CurveFile,
+    seconds: float,
+    folder: Path | None,
+    validated: Validated = ([], None, None),
+) -> Result:
+    """Evaluate what was trained, and write it: the result last, so that whoever sees it finds the rest.
+
+    `validated` are the validations, the step of the best and the networks' states at that step.
+    """
+    run, (validations, best_step, best) = task.run, validated
+    x, y = task.samples["test"]
+    final = {} if diverged_at else {who: probabilities(network, x) for who, network in networks_.items()}
+    if not all(np.isfinite(predicted).all() for predicted in final.values()):
+        diverged_at, final = run.steps, {}  # the last step left a network that says nothing
+    measured = {who: metrics.evaluate(said, y, task.split.labeled_counts) for who, said in final.items()}
+    chosen = measured
+    if best is not None and measured and best_step != run.steps:
+        chosen = {}
+        for who, network in copy.deepcopy(dict(networks_)).items():
+            network.load_state_dict(best[who])
+            chosen[who] = task.measure(network, "test")
+    result: Result = {
+        "run": run.model_dump(),
         "status": "diverged" if diverged_at else "done",
         "diverged_at": diverged_at or None,
-        **measured,
+        "student": chosen.get("student"),
+        "teacher": chosen.get("teacher"),
+        "final": measured or None,
+        "best_step": best_step,
+        "validation": validations,
         "labeled_counts": task.split.labeled_counts.tolist(),
         "unlabeled_counts": task.split.unlabeled_counts.tolist(),
-        "steps": task.run.steps,
+        "steps": run.steps,
         "seconds": round(seconds, 3),
         "versions": versions(),
-        "hardware": hardware(task.batches.x.device),
+        "hardware": hardware(x.device),
     }
-
-
-def write(folder: Path, task: Task, states: dict[str, dict[str, Tensor]], curve: CurveFile, result: Result) -> None:
-    """The run's files, its result last: whoever sees that finds the others."""
-    curve.write()
-    if result["status"] == "done":
-        weights = {f"{who}/{name}": value.numpy() for who, state in states.items() for name, value in state.items()}
-        records.write_arrays(folder / "weights.npz", weights)
-        if task.data.train_x.shape[1:] == (2,):
-            records.write_arrays(folder / "boundary.npz", boundary(task.student, task))
-    records.write_json(folder / "result.json", result)
+    if folder is None:
+        return result
+    with records.readable_errors(folder):
+        curve.write()
+        if measured:
+            states = (best or copied(networks_)).items()
+            weights = {f"{who}/{name}": value.numpy() for who, state in states for name, value in state.items()}
+            records.write_arrays(folder / "weights.npz", weights)
+            if task.data.train_x.shape[1:] == (2,):
+                records.write_arrays(folder / "boundary.npz", boundary(task.student, task))
+        records.write_json(folder / "result.json", result)
+    return result
 
 
 def boundary(network: nn.Module, task: Task) -> dict[str, npt.NDArray[Any]]:

@@ -5,6 +5,7 @@ values (Table "Hyperparameters" of the supplement). A new method is one frozen d
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, NamedTuple, Protocol, TypedDict, get_args, runtime_checkable
 
@@ -206,8 +207,12 @@ def mixed(x: Tensor, partner: Tensor, share: Tensor) -> Tensor:
 
 def unit(x: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
     """Each sample scaled to L2 norm 1; a zero stays zero."""
-    norm = x.flatten(1).square().sum(1).sqrt()
-    return x / norm.clamp(min=torch.finfo(x.dtype).tiny).view(-1, *[1] * (x.ndim - 1))
+
+    def by(size: Float[Tensor, " n"]) -> Float[Tensor, "n ..."]:
+        return x / size.clamp(min=torch.finfo(x.dtype).tiny).view(-1, *[1] * (x.ndim - 1))
+
+    x = by(x.flatten(1).abs().amax(1))  # else the squares of small numbers would be 0
+    return by(x.flatten(1).square().sum(1).sqrt())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,6 +287,12 @@ class Method:
         """Every hyper-parameter by its name."""
         parts = [self.base, *(part for m in MODIFIERS if (part := getattr(self, m)) is not None)]
         return {name: value for part in parts for name, value in asdict(part).items()}
+
+
+def named(names: Sequence[str]) -> list[str]:
+    """The methods' own names, each once; "all" are the paper's eight."""
+    chosen = [name for given in names for name in (PAPER if given == "all" else [method(given).name])]
+    return list(dict.fromkeys(chosen))
 
 
 LIMITS = {"teacher_decay": 1.0, "threshold": 1.0, "beta": 1.0}  # the others only have to be >= 0

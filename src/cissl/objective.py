@@ -86,17 +86,23 @@ class ModuleNetwork:
         return logits.to(x.dtype)
 
 
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
+
 @contextmanager
 def still_statistics(module: nn.Module) -> Iterator[None]:
-    """Within it, BatchNorm in training mode normalises by the batch and moves no running statistics."""
-    tracking = [m for m in module.modules() if getattr(m, "track_running_stats", False)]
-    for m in tracking:
-        m.track_running_stats = False  # type: ignore[assignment]
+    """Within it, layers in training mode normalise by the batch and have no running statistics that could move."""
+    moving = [m for m in module.modules() if m.training and getattr(m, "running_mean", None) is not None]
+    kept = [{name: getattr(m, name) for name in STATISTICS if hasattr(m, name)} for m in moving]
     try:
+        for m, statistics in zip(moving, kept, strict=True):
+            for name in statistics:
+                setattr(m, name, None)
         yield
     finally:
-        for m in tracking:
-            m.track_running_stats = True  # type: ignore[assignment]
+        for m, statistics in zip(moving, kept, strict=True):
+            for name, value in statistics.items():
+                setattr(m, name, value)
 
 
 class Step(nn.Module):

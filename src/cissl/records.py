@@ -14,6 +14,11 @@ import numpy as np
 
 from cissl.training import Curve
 
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
 Result = dict[str, Any]
 
 
@@ -69,7 +74,7 @@ def read_result(folder: Path) -> Result | None:
 class CurveFile:
     """steps.csv: a row for each stretch of steps with the mean of each loss in it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         self.path, self.rows = path, list[list[int | str]]()
         self.names: tuple[str, ...] = ()
 
@@ -81,11 +86,37 @@ class CurveFile:
         self.rows.append([int(curve.steps[-1]), f"{curve.learning_rates[-1]:.6g}", *means])
 
     def write(self) -> None:
+        if self.path is None:
+            return
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.names)
         writer.writerows(self.rows)
         write_whole(self.path, lambda file: file.write(text.getvalue().encode()))
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} is no valid JSON ({error}): delete it, or choose another folder") from error
+
+
+@contextlib.contextmanager
+def only_process(folder: Path) -> Iterator[None]:
+    """One process trains in a folder: the lock goes with the process, however it ends."""
+    if fcntl is None:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"another process is training in {folder}: wait for it, or choose another folder"
+            ) from None
+        yield
 
 
 @contextlib.contextmanager

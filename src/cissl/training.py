@@ -29,7 +29,7 @@ class Learner(Protocol):
 
 @runtime_checkable
 class Backward(Protocol):
-    def __call__(self, loss: Tensor) -> None: ...
+    def __call__(self, loss: Tensor, /) -> None: ...
 
 
 def backward(loss: Tensor) -> None:

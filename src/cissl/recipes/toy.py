@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cissl import analysis, datasets, losses, networks, protocol, records
-from cissl.methods import PAPER, method
+from cissl import analysis, losses, records
+from cissl.execution import prepare
+from cissl.methods import named
 from cissl.randomness import stream
 from cissl.run import Run
 
@@ -21,12 +22,11 @@ def toy(seeds: int = 5, methods: Sequence[str] = METHODS, steps: int | None = No
     """`methods=["all"]` are the paper's eight."""
     if seeds < 1:
         raise ValueError(f"a study needs at least 1 seed, got {seeds}")
-    chosen = [name for given in methods for name in (PAPER if given == "all" else [method(given).name])]
     shorter = {} if steps is None else {"steps": steps}
     return [
         Run(dataset=dataset, method=name, seed=seed, **shorter)
         for dataset in DATASETS
-        for name in dict.fromkeys(chosen)
+        for name in named(methods)
         for seed in range(seeds)
     ]
 
@@ -54,15 +54,14 @@ def analyse(runs: Sequence[Run], folder: Path) -> None:
 
 def gradient_difference(run: Run, weights_file: Path, points: int = 1500) -> dict[str, npt.NDArray[Any]]:
     """Mean Teacher's gradient against Π's at unlabeled points, with the trained student and teacher of a run."""
-    data = datasets.load(run.dataset, seed=run.seed)
-    parts = protocol.split(
-        data.train_y, labeled=run.labeled, imbalance=run.imbalance, unlabeled_total=run.unlabeled_total, seed=run.seed
-    )
-    student, teacher = (networks.build(run.network, (2,), data.n_classes) for _ in range(2))
+    task = prepare(run)
+    student, teacher = task.student, task.teacher()
+    assert teacher is not None
     with np.load(weights_file) as saved:
         for who, network in (("student", student), ("teacher", teacher)):
-            network.load_state_dict({n: torch.from_numpy(saved[f"{who}/{n}"]) for n, _ in network.named_parameters()})
-    x = torch.from_numpy(data.train_x[parts.unlabeled[:: max(1, len(parts.unlabeled) // points)]])
+            network.load_state_dict({n: torch.from_numpy(saved[f"{who}/{n}"]) for n in network.state_dict()})
+    unlabeled = task.split.unlabeled
+    x = torch.from_numpy(task.data.train_x[unlabeled[:: max(1, len(unlabeled) // points)]])
     noise = torch.Generator().manual_seed(stream(run.seed, "analysis"))
     measured = analysis.gradient_difference(student.double(), teacher.double(), x.double(), run.noise, noise)
     return {"points": x.numpy(), **measured}

@@ -14,9 +14,9 @@ from cissl.protocol import class_counts
 from cissl.report import figures, names
 from cissl.report.figures import Boundary
 from cissl.report.results import Group, group_seeds, read_results, write_csv
-from cissl.report.tables import toy_markdown, toy_table
+from cissl.report.tables import error_markdown, error_table
 
-__all__ = ["group_seeds", "read_results", "toy_markdown", "toy_table", "write_csv", "write_report"]
+__all__ = ["error_markdown", "error_table", "group_seeds", "read_results", "write_csv", "write_report"]
 
 MOMENTUM, DECAY = 0.9, 0.95  # of the supplement's figure, and of Mean Teacher's training
 COEFFICIENT_STEPS = 200  # enough to see both ends; the supplement says that a longer run looks the same
@@ -25,8 +25,10 @@ BOUNDARY_ARRAYS = ("x", "y", "probability", "labeled_points", "labeled_classes",
 LABELED, UNLABELED, IMBALANCE, CLASSES = 4000, 14389, 10.0, 10
 
 
-def write_report(folder: str | Path, console: Console, only: Collection[str] | None = None) -> list[Path]:
-    """Prints the toy study's table, writes results.csv and every figure there is data for; returns what it wrote.
+def write_report(
+    folder: str | Path, console: Console, only: Collection[str] | None = None, study: str = "toy"
+) -> list[Path]:
+    """Prints the study's table, writes results.csv and every figure there is data for; returns what it wrote.
 
     `only` are the names of the runs to report, None for all that the folder holds.
     """
@@ -35,8 +37,10 @@ def write_report(folder: str | Path, console: Console, only: Collection[str] | N
     for line in skipped:
         console.print(line, style="yellow", markup=False, highlight=False)
     groups = group_seeds(results)
-    console.print(toy_table(groups, console.width))
-    written = [write_csv(groups, folder / "results.csv")]
+    console.print(error_table(groups, console.width, study))
+    written = [write_csv(groups, folder / "results.csv", study)]
+    if study != "toy":
+        return written
     if groups:
         written += figures.boundary_figure(boundaries(groups), folder / "figures" / "figure1")
     written += coefficients(folder / "figures" / "coefficients")

@@ -5,6 +5,7 @@ DATASETS = {
     "four-spins": "Four spins",
     "cifar10": "CIFAR-10",
     "svhn": "SVHN",
+    "fashion-mnist": "Fashion-MNIST",
 }
 
 METHODS = {

@@ -24,7 +24,7 @@ COLUMNS = (
 )
 
 # The paper's Table 1 splits the error of a toy set; its other tables have the error over all classes only.
-TOY_CLASSES = {"all": "error", "major": "major_error", "minor": "minor_error"}
+CLASSES = {"all": "error", "major": "major_error", "minor": "minor_error"}
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def write_csv(groups: Sequence[Group], path: str | Path, table: str = "toy") -> 
 
 def _rows(group: Group, variant: str, table: str) -> list[dict[str, str]]:
     rows = []
-    for classes, metric in (TOY_CLASSES if table == "toy" else {"": "error"}).items():
+    for classes, metric in CLASSES.items():
         summary, paper = group.percent(metric), group.paper(table, classes)
         rows.append(
             {

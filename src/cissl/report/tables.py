@@ -11,9 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from cissl.report import names
-from cissl.report.results import TOY_CLASSES, Group, variants
+from cissl.report.results import CLASSES, Group, variants
 
-TITLE = "Table 1. Toy sets"
+TITLES = {"toy": "Table 1. Toy sets", "fashion": "Fashion-MNIST: few, very imbalanced labels"}
+MEASURED = {"toy": "student after the last iteration"}
+AT_BEST = "student at its best validation"
 LABEL_WIDTH, CELL_WIDTH = 11, 17  # of a terminal column with its padding, "* 24.39 ± 15.14" being the longest cell
 MISSING = "–"
 
@@ -32,21 +34,21 @@ Column = tuple[str, str]  # method, variant
 Rows = dict[tuple[str, str], dict[Column, Cell]]  # (dataset, classes) -> cells
 
 
-def toy_table(groups: Sequence[Group], width: int = 80) -> Renderables:
+def error_table(groups: Sequence[Group], width: int = 80, study: str = "toy") -> Renderables:
     """The table for a terminal of `width` columns; methods that do not fit beside each other go below."""
-    columns, rows = _layout(groups)
+    columns, rows = _layout(groups, study)
     per_table = max(1, (width - LABEL_WIDTH) // CELL_WIDTH)
     tables = [_table(columns[i : i + per_table], rows) for i in range(0, len(columns), per_table)]
     if not tables:
         return Renderables(Text("No finished run yet."))
     blocks = [block for table in tables for block in (table, Text())]
-    caption = f"{caption_text(groups)} Second line of a cell: the paper. *: lowest of its row."
-    return Renderables(Text(TITLE, style="bold"), *blocks, Text(caption, style="dim"))
+    caption = f"{caption_text(groups, study)} Second line of a cell: the paper. *: lowest of its row."
+    return Renderables(Text(TITLES.get(study, study), style="bold"), *blocks, Text(caption, style="dim"))
 
 
-def toy_markdown(groups: Sequence[Group]) -> str:
+def error_markdown(groups: Sequence[Group], study: str = "toy") -> str:
     """The same table as Markdown, the paper's figure in brackets, the lowest of a row in bold."""
-    columns, rows = _layout(groups)
+    columns, rows = _layout(groups, study)
     if not columns:
         return "No finished run yet.\n"
     lines = [
@@ -56,17 +58,17 @@ def toy_markdown(groups: Sequence[Group]) -> str:
     for (dataset, classes), cells in rows.items():
         texts = [_markdown(cells.get(column)) for column in columns]
         lines.append(f"| {names.dataset_name(dataset)} | {classes} | {' | '.join(texts)} |")
-    caption = f"{caption_text(groups)} In brackets: the paper. Bold: lowest of its row."
+    caption = f"{caption_text(groups, study)} In brackets: the paper. Bold: lowest of its row."
     return "\n".join([*lines, "", caption, ""])
 
 
-def caption_text(groups: Sequence[Group]) -> str:
+def caption_text(groups: Sequence[Group], study: str = "toy") -> str:
     """What the numbers are. The count of seeds is named when it is the same everywhere."""
     planned = count_seeds(groups)
     seeds = "the seeds that finished"
     if all(group.count("done") == planned for group in groups):
         seeds = f"{planned} seed{'s' if planned > 1 else ''}"
-    return f"Error in %, mean ± std (ddof 1) over {seeds}, student after the last iteration."
+    return f"Error in %, mean ± std (ddof 1) over {seeds}, {MEASURED.get(study, AT_BEST)}."
 
 
 def count_seeds(groups: Sequence[Group]) -> int:
@@ -84,7 +86,7 @@ def seeds_text(group: Group, planned: int) -> str:
     return ", ".join([f"{done} of {planned} seeds", *(f"{n} {status}" for status, n in counts.items() if n)])
 
 
-def _layout(groups: Sequence[Group]) -> tuple[list[Column], Rows]:
+def _layout(groups: Sequence[Group], study: str) -> tuple[list[Column], Rows]:
     """Groups of every data set and method as columns and rows, in their order."""
     settings = variants(groups, ("dataset", "method"))
     columns = sorted(
@@ -94,19 +96,19 @@ def _layout(groups: Sequence[Group]) -> tuple[list[Column], Rows]:
     rows: Rows = {}
     for dataset in dict.fromkeys(group.dataset for group in groups):
         mine = {(g.method, v): g for g, v in zip(groups, settings, strict=True) if g.dataset == dataset}
-        for classes, metric in TOY_CLASSES.items():
-            rows[dataset, classes] = _row(mine, classes, metric, count_seeds(groups))
+        for classes, metric in CLASSES.items():
+            rows[dataset, classes] = _row(mine, classes, metric, count_seeds(groups), study)
     return columns, rows
 
 
-def _row(groups: dict[Column, Group], classes: str, metric: str, planned: int) -> dict[Column, Cell]:
+def _row(groups: dict[Column, Group], classes: str, metric: str, planned: int, study: str) -> dict[Column, Cell]:
     summaries = {column: group.percent(metric) for column, group in groups.items()}
     # Compared as shown: two that read the same are both the lowest.
     means = {column: round(s.mean, 2) for column, s in summaries.items() if s.mean is not None}
     lowest = min(means.values(), default=None) if len(means) > 1 else None
     cells = {}
     for column, group in groups.items():
-        paper = group.paper("toy", classes)
+        paper = group.paper(study, classes)
         cells[column] = Cell(
             ours=_number(*summaries[column]),
             paper=_number(*paper) if paper else MISSING,
