@@ -36,11 +36,14 @@ class FunctionalNetwork:
 
 
 class PlainLinear(nn.Linear):
-    """x Wᵀ + b as two operations: vmap takes the fused one apart into more of them."""
+    """x Wᵀ + b as (W xᵀ + b)ᵀ: faster for many small networks, since the long dimension, the samples', comes last.
+    In two operations, as vmap takes the fused one apart into more of them, and with the bias added in place."""
 
     def forward(self, x: Tensor) -> Tensor:
-        product = x.mm(self.weight.t()) if x.ndim == 2 else x @ self.weight.t()
-        return product if self.bias is None else product + self.bias
+        if x.ndim != 2:
+            return super().forward(x)
+        product = self.weight.mm(x.t())
+        return (product if self.bias is None else product.add_(self.bias.unsqueeze(1))).t()
 
 
 def for_vmap(network: nn.Module) -> nn.Module:

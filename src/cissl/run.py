@@ -32,6 +32,7 @@ PAPER: dict[str, dict[str, Any]] = {
         "network": "convnet",
         "labeled": 250,
         "steps": 4_000,
+        "validations": 8,
     },
     "digits": {
         "crop": 1,
