@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 Losses = dict[str, Tensor]
 LOOK_EVERY = 100  # steps between looks at the losses: a look waits for the device
@@ -122,24 +122,8 @@ def curve_of(records: Sequence[Record], shared: Callable[[Tensor], Tensor] = lam
     )
 
 
-def curves(records: Iterable[Record], every: int = LOOK_EVERY) -> Iterator[Curve]:
-    """Bring the records to the host, `every` steps at a time: the only place that waits for the device."""
-    waiting: list[Record] = []
-    for record in records:
-        waiting.append(record)
-        if record.step % every == 0:
-            yield curve_of(waiting)
-            waiting = []
-    if waiting:
-        yield curve_of(waiting)
-
-
 def first_not_finite(curve: Curve) -> npt.NDArray[np.int64]:
     """The step at which the loss first was not a finite number, for each seed; 0 where it always was."""
     loss = curve.losses["loss"]
     bad = ~np.isfinite(loss.reshape(len(loss), -1))
     return np.where(bad.any(0), curve.steps[bad.argmax(0)], 0)
-
-
-def all_finite(module: nn.Module) -> bool:
-    return all(bool(torch.isfinite(value).all()) for value in module.state_dict().values())
