@@ -119,13 +119,19 @@ def only_process(folder: Path) -> Iterator[None]:
         yield
 
 
+class CannotWrite(OSError):
+    """An error of writing as a sentence for the user."""
+
+
 @contextlib.contextmanager
 def readable_errors(folder: Path) -> Iterator[None]:
     """A full disk or a folder that cannot be written is a sentence, and what was written before stays."""
     try:
         yield
+    except CannotWrite:  # said already, further inside
+        raise
     except OSError as error:
-        raise OSError(
+        raise CannotWrite(
             f"cannot write to {folder}: {error.strerror or error}. Nothing written before is lost: make room, or give "
             "another folder with --out, and start the same command again"
         ) from error
