@@ -529,6 +529,6 @@ def test_vat_moves_by_epsilon_where_the_network_is_certain(seed):
     student = network("mlp", shape, torch.float32, seed=seed, certainty=160.0)
     batch = batches(made, shape, torch.float32, seed=seed, sizes=(5, 40)).step(1)
     clean = probabilities(student(batch["x"])[5:].detach())
-    assert clean.max(1).values.median() == 1  # most slopes are next to nothing
+    assert (clean.max(1).values > 0.99).sum() > 10  # their slopes are next to nothing
     found = made.base.worst_direction(ModuleNetwork(student), clean, batch)
     torch.testing.assert_close(found.flatten(1).norm(dim=1), torch.ones(40))

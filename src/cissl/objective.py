@@ -6,7 +6,7 @@ J = L_sup + w(t) · L_con + modifiers, each a sum over its own samples divided b
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from cissl import losses
 from cissl.methods import Batch, Consistency, Method, Network, Output
+from cissl.names import unknown
 
 Reweight = Literal["ce", "in", "focal", "cb"]
 FOCAL_GAMMA = 1.0  # as the released code; losses.focal itself defaults to the 2 of the focal loss's own paper
@@ -117,6 +118,8 @@ class Step(nn.Module):
     def __init__(self, method: Method, reweight: Reweight, student: nn.Module, teacher: nn.Module | None) -> None:
         super().__init__()
         check_reweight(method, reweight)
+        if method.teacher_decay is not None and teacher is None:
+            raise ValueError(f"{method.name!r} learns from a teacher: give one, such as a copy of the student")
         self.student = student
         self.method, self.reweight = method, reweight
         self.networks = (
@@ -138,6 +141,8 @@ class TeacherNetwork(ModuleNetwork):
 
 
 def check_reweight(method: Method, reweight: Reweight) -> None:
+    if reweight not in get_args(Reweight):
+        raise unknown("re-weighting", reweight, get_args(Reweight))
     if method.base.mixes_labels and reweight != "ce":
         raise ValueError(
             f"re-weighting {reweight!r} weighs a sample by its class, and {method.name!r} trains on mixtures of "
