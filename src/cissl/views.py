@@ -6,6 +6,7 @@ the batch's device. Nothing loops over samples, and a batch of several runs at o
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from jaxtyping import Float, Int
@@ -14,6 +15,7 @@ from torch import Generator, Tensor
 View = Callable[[Tensor, Generator], Tensor]
 
 
+@cache
 def gaussian_noise(std: float) -> View:
     """Add normal noise to every number: 0.15 for the toy sets and for CIFAR-10 after GCN and ZCA."""
     if not std >= 0:
@@ -32,6 +34,7 @@ def flip(x: Float[Tensor, "n c h w"], generator: Generator) -> Float[Tensor, "n 
     return x.gather(3, torch.where(mirrored, column.flip(0), column).expand(x.shape))
 
 
+@cache
 def crop(padding: int = 2) -> View:
     """Pad every image by reflection and cut it at its own random place: the paper's 2 for CIFAR-10 and SVHN."""
     if padding < 0:
