@@ -384,7 +384,7 @@ def bursting(monkeypatch):
 @pytest.mark.parametrize(("burst", "diverged"), [(1, 2), (7, 8), (110, 111)])
 def test_a_run_diverges_at_the_first_step_whose_loss_is_no_number(do, burst, diverged, bursting, tmp_path):
     bursting(burst)
-    run, folder = toy(steps=450), tmp_path / "run"
+    run, folder = toy(steps=250), tmp_path / "run"
     told = []
     result = do(run, folder, lambda *steps: told.append(steps))
     assert (result["status"], result["diverged_at"]) == ("diverged", diverged)
@@ -403,16 +403,24 @@ def test_a_last_step_that_leaves_a_network_without_predictions_is_divergence_too
     assert result["student"] is result["teacher"] is None
 
 
+def sometimes_huge(shape, n_classes):
+    """A network that half of the seeds start so large that the second step's loss overflows."""
+    network = torch.nn.Sequential(torch.nn.Linear(shape[0], 8), torch.nn.Linear(8, n_classes))
+    if torch.rand(()) < 0.5:
+        with torch.no_grad():
+            network[0].weight.fill_(1e20)
+            network[1].weight.copy_(torch.linspace(-1e15, 1e15, 8 * n_classes).view(n_classes, 8))
+    return network
+
+
 def test_a_diverged_seed_leaves_the_others_alone(tmp_path):
-    # At this learning rate about half of the seeds diverge within the first stretch of the curve.
-    wild = {"dataset": "four-spins", "method": "supervised", "learning_rate": 0.25, "steps": 150}
-    runs = [toy(**wild, seed=seed) for seed in range(6)]
-    alone = [execute_seeds([run], [tmp_path / "alone" / run.name])[0] for run in runs]
-    assert {result["status"] for result in alone} == {"done", "diverged"}
-    together = execute_seeds(runs, [tmp_path / "together" / run.name for run in runs])
-    assert [untimed(result) for result in together] == [untimed(result) for result in alone]
+    runs = [toy(network="test_run:sometimes_huge", steps=110, seed=seed) for seed in range(4)]
+    alone = [together(run, tmp_path / "alone" / run.name) for run in runs]
+    assert {result["diverged_at"] for result in alone} == {None, 2}
+    at_once = execute_seeds(runs, [tmp_path / "at-once" / run.name for run in runs])
+    assert [untimed(result) for result in at_once] == [untimed(result) for result in alone]
     for run in runs:
-        curves = [(tmp_path / how / run.name / "steps.csv").read_text() for how in ("alone", "together")]
+        curves = [(tmp_path / how / run.name / "steps.csv").read_text() for how in ("alone", "at-once")]
         assert curves[0] == curves[1]
 
 
@@ -421,9 +429,9 @@ def test_a_diverged_seed_leaves_the_others_alone(tmp_path):
 
 @pytest.mark.parametrize("method", PAPER_METHODS)
 def test_a_seed_is_the_same_to_the_bit_however_many_are_trained_with_it(method, tmp_path):
-    runs = [toy(method=method, seed=seed) for seed in range(7)]
+    runs = [toy(method=method, seed=seed) for seed in range(5)]
     whole = execute_seeds(runs, [tmp_path / "all" / run.name for run in runs])
-    for part in ([2], [5, 1], [6, 4, 0]):
+    for part in ([2], [4, 1]):
         chosen = [runs[seed] for seed in part]
         results = execute_seeds(chosen, [tmp_path / "part" / run.name for run in chosen])
         assert [untimed(result) for result in results] == [untimed(whole[seed]) for seed in part]
