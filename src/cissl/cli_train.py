@@ -43,7 +43,7 @@ def train(
     seed: Annotated[int, typer.Option(help="Of everything random in the run.")] = 0,
     accelerator: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to train.")] = "auto",
     devices: Annotated[int, typer.Option(help="How many; each takes its share of every batch.", min=1)] = 1,
-    compiled: Annotated[bool, typer.Option("--compile", help="Through torch.compile.")] = False,
+    cuda_graphs: Annotated[bool, typer.Option(help="A step as one CUDA graph: for one GPU, faster.")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the data sets.", show_default="CISSL_DATA")] = None,
     checkpoint_every: Annotated[int | None, typer.Option(help="Steps.", min=1, show_default="20 times a run")] = None,
     checkpoint_minutes: Annotated[float, typer.Option(help="At least this often.", min=0)] = 10.0,
@@ -63,7 +63,7 @@ def train(
         **{name: value for name, value in given.items() if value is not None},
     )  # fmt: skip
     machine = Machine(
-        data_dir=data_dir, accelerator=accelerator, devices=devices, compiled=compiled,
+        data_dir=data_dir, accelerator=accelerator, devices=devices, cuda_graphs=cuda_graphs,
         checkpoint_every=checkpoint_every, checkpoint_minutes=checkpoint_minutes,
     )  # fmt: skip
     try:

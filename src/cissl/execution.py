@@ -1,6 +1,7 @@
 """Executing runs: where the description, the data, the method, the loop and the folder meet."""
 
 import copy
+import logging
 import os
 import platform
 import sys
@@ -33,6 +34,7 @@ from cissl.training import (
     Average,
     Curve,
     EagerLearner,
+    GraphLearner,
     Record,
     curve_of,
     first_not_finite,
@@ -73,15 +75,20 @@ class Machine:
     devices: int = 1
     checkpoint_every: int | None = None  # steps; None: twenty times a run
     checkpoint_minutes: float = 10.0
-    compiled: bool = False
+    cuda_graphs: bool = False  # a step as one CUDA graph: faster on a GPU that waits for the processor
 
     def fabric(self, run: Run) -> Fabric:
         accelerator = self.accelerator
         if accelerator == "auto":
             accelerator = "cuda" if torch.cuda.is_available() else "mps" if torch.mps.is_available() else "cpu"
         plugins = ExactInputs(run.precision, accelerator) if run.precision == "bf16-mixed" else None
+        if self.cuda_graphs and (accelerator != "cuda" or self.devices > 1):
+            raise ValueError("CUDA graphs are for one CUDA device: leave them out here")
         strategy = "ddp" if self.devices > 1 else "auto"
         return Fabric(accelerator=accelerator, devices=self.devices, strategy=strategy, plugins=plugins)
+
+
+logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # its advice is for those who write the loop
 
 
 class ExactInputs(MixedPrecision):
@@ -231,12 +238,9 @@ class Execution:
             task.student = nn.SyncBatchNorm.convert_sync_batchnorm(task.student)  # type: ignore[no-untyped-call]
         self.teacher = task.teacher()
         self.optimizer = sgd(task.student.parameters(), run.learning_rate, run.momentum, run.weight_decay)
-        step: nn.Module = Step(run.made, run.reweight, task.student, self.teacher)
-        if machine.compiled:
-            step.compile()
-        self.learner = EagerLearner(
-            fabric.setup(step, self.optimizer)[0], list(task.student.parameters()), fabric.backward
-        )
+        kind = GraphLearner if machine.cuda_graphs else EagerLearner
+        step = fabric.setup(Step(run.made, run.reweight, task.student, self.teacher), self.optimizer)[0]
+        self.learner = kind(step, list(task.student.parameters()), fabric.backward, list(self.networks.values()))
         self.average = average_of(
             run, task.student.parameters(), self.teacher.parameters() if self.teacher is not None else ()
         )

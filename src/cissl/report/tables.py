@@ -37,7 +37,8 @@ Rows = dict[tuple[str, str], dict[Column, Cell]]  # (dataset, classes) -> cells
 def error_table(groups: Sequence[Group], width: int = 80, study: str = "toy") -> Renderables:
     """The table for a terminal of `width` columns; methods that do not fit beside each other go below."""
     columns, rows = _layout(groups, study)
-    per_table = max(1, (width - LABEL_WIDTH) // CELL_WIDTH)
+    label_width = max([LABEL_WIDTH, *(len(names.dataset_name(group.dataset)) + 2 for group in groups)])
+    per_table = max(1, (width - label_width) // CELL_WIDTH)
     tables = [_table(columns[i : i + per_table], rows) for i in range(0, len(columns), per_table)]
     if not tables:
         return Renderables(Text("No finished run yet."))
