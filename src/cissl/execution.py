@@ -376,8 +376,9 @@ def execute_seeds(
 ) -> list[Result]:
     """Train runs that differ in nothing but their seed at once, on the processor, and give their results in order.
 
-    A result is the same however many are trained together, to the bit on one thread. So those that are done already,
-    in folders as `execute` has them, are left out.
+    A result is the same however many are trained together, to the bit on one thread and with batches of a multiple of
+    4 samples, as the paper's (matrix kernels round by how their numbers lie in memory). So those that are done
+    already, in folders as `execute` has them, are left out.
     """
     if len({records.canonical({**run.model_dump(), "seed": 0}) for run in runs}) > 1:
         raise ValueError("runs trained at once may differ in their seed only: train the others on their own")
