@@ -88,7 +88,8 @@ class Machine:
         return Fabric(accelerator=accelerator, devices=self.devices, strategy=strategy, plugins=plugins)
 
 
-logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # its advice is for those who write the loop
+for _name in ("lightning.fabric", "lightning_fabric", "lightning_utilities"):  # advice to whoever writes the loop
+    logging.getLogger(_name).setLevel(logging.WARNING)
 
 
 class ExactInputs(MixedPrecision):
