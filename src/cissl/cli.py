@@ -40,16 +40,17 @@ Out = Annotated[
 def main() -> None:
     """A user's mistake is one sentence and exit status 2, never a traceback."""
     try:
-        app()
+        app(prog_name="cissl")
     except (ValueError, OSError) as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)
 
 
-def _version(asked: bool) -> None:
+def _version(asked: bool) -> bool:
     if asked:
         typer.echo(f"cissl {cissl.__version__}")
         raise typer.Exit
+    return asked
 
 
 @app.callback()

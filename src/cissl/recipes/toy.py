@@ -13,6 +13,7 @@ from cissl.execution import prepare
 from cissl.methods import named
 from cissl.randomness import stream
 from cissl.run import Run
+from cissl.study import one_thread
 
 DATASETS = ("two-moons", "four-spins")
 METHODS = ("supervised", "pi", "mean-teacher", "mean-teacher+scl")
@@ -63,5 +64,6 @@ def gradient_difference(run: Run, weights_file: Path, points: int = 1500) -> dic
     unlabeled = task.split.unlabeled
     x = torch.from_numpy(task.data.train_x[unlabeled[:: max(1, len(unlabeled) // points)]])
     noise = torch.Generator().manual_seed(stream(run.seed, "analysis"))
-    measured = analysis.gradient_difference(student.double(), teacher.double(), x.double(), run.noise, noise)
+    with one_thread():  # many tiny operations: on several threads they mostly wait for each other
+        measured = analysis.gradient_difference(student.double(), teacher.double(), x.double(), run.noise, noise)
     return {"points": x.numpy(), **measured}
