@@ -453,6 +453,17 @@ def test_seeds_at_once_are_the_runs_one_by_one(dataset, method, tmp_path):
             assert mine[name] == pytest.approx(theirs[name], rel=1e-4, abs=within)
 
 
+def test_seeds_at_once_use_one_thread_and_put_the_number_back():
+    before, seen = torch.get_num_threads(), []
+    torch.set_num_threads(2)
+    try:
+        execute_seeds([toy(seed=seed) for seed in range(2)], watch=lambda status: seen.append(torch.get_num_threads()))
+        assert set(seen) == {1}
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_seeds_that_are_done_are_left_out(tmp_path):
     runs = [toy(seed=seed) for seed in range(3)]
     fresh = execute_seeds(runs)

@@ -377,9 +377,9 @@ def execute_seeds(
 ) -> list[Result]:
     """Train runs that differ in nothing but their seed at once, on the processor, and give their results in order.
 
-    A result is the same however many are trained together, to the bit on one thread and with batches of a multiple of
-    4 samples, as the paper's (matrix kernels round by how their numbers lie in memory). So those that are done
-    already, in folders as `execute` has them, are left out.
+    A result is the same however many are trained together, to the bit with batches of a multiple of 4 samples, as the
+    paper's (matrix kernels round by how their numbers lie in memory). So those that are done already, in folders as
+    `execute` has them, are left out. Everything is done on one thread.
     """
     if len({records.canonical({**run.model_dump(), "seed": 0}) for run in runs}) > 1:
         raise ValueError("runs trained at once may differ in their seed only: train the others on their own")
@@ -392,10 +392,22 @@ def execute_seeds(
         if (folder := places[place]) is not None:
             with records.readable_errors(folder):
                 begin(runs[place], folder)
-    trained = iter(
-        train_seeds([runs[i] for i in waiting], [places[i] for i in waiting], watch, compiled) if waiting else ()
-    )
+    with one_thread():
+        trained = iter(
+            train_seeds([runs[i] for i in waiting], [places[i] for i in waiting], watch, compiled) if waiting else ()
+        )
     return [next(trained) if result is None else result for result in done]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Of many tiny operations, several threads would mostly wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def train_seeds(

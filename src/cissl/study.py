@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 from cissl import records
-from cissl.execution import Machine, execute, execute_seeds
+from cissl.execution import Machine, execute, execute_seeds, one_thread
 from cissl.run import Run
 
 SEEDS_AT_ONCE = 20  # more gain little, and shorter work spreads better over processes
@@ -193,16 +193,6 @@ def _work(connection: Connection, folder: Path, machine: Machine | None) -> None
         while (group := connection.recv()) is not None:
             reason = _do(group, folder, lambda steps: connection.send((steps, None)), machine)
             connection.send((None, reason))
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def cores() -> int:

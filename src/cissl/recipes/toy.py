@@ -9,11 +9,10 @@ import numpy.typing as npt
 import torch
 
 from cissl import analysis, losses, records
-from cissl.execution import prepare
+from cissl.execution import one_thread, prepare
 from cissl.methods import named
 from cissl.randomness import stream
 from cissl.run import Run
-from cissl.study import one_thread
 
 DATASETS = ("two-moons", "four-spins")
 METHODS = ("supervised", "pi", "mean-teacher", "mean-teacher+scl")
