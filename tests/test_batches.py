@@ -64,6 +64,30 @@ def test_an_order_is_a_chain_of_permutations(n, seed, places):
             assert (shuffled.take(start, stop) == whole[start:stop]).all()
 
 
+@pytest.mark.parametrize("n", [1, 12, 300, 1024, 1500])
+def test_an_order_is_drawn_where_it_is_needed_and_nowhere_else(n, monkeypatch):
+    drawn, permuted = [], Shuffled._permuted
+
+    def count(self, chunk, epochs):
+        drawn.append(chunk)
+        return permuted(self, chunk, epochs)
+
+    shuffled = Shuffled(np.arange(n), 0, "test")
+    size = max(1, 1024 // n) * n  # small sets are permuted many times at once
+    whole = shuffled.take(0, 3 * size)
+    monkeypatch.setattr(Shuffled, "_permuted", count)
+    for start, stop, chunks in [
+        (0, size, [0]),
+        (0, size + 1, [0, 1]),
+        (size, size + 1, [1]),
+        (size - 1, 2 * size, [0, 1]),
+    ]:
+        drawn.clear()
+        assert (shuffled.take(start, stop) == whole[start:stop]).all()
+        assert len(whole[start:stop]) == stop - start
+        assert drawn == chunks
+
+
 @pytest.mark.parametrize("n", [12, 300, 1500])
 def test_every_epoch_has_its_own_order(n):
     epochs = Shuffled(np.arange(n), 0, "test").take(0, 6 * n).reshape(6, n)
@@ -127,6 +151,64 @@ def test_a_batch_is_a_function_of_seed_and_step(shape):
     other_seed = fresh(seed=2).step(1)
     for name in ("x", "x_again", "share", "partner", "pairs"):
         assert not torch.equal(other_seed[name], in_order[0][name])
+
+
+@pytest.mark.parametrize(("shape", "steps"), [((2,), 100), ((1, 4, 4), 1)])
+def test_a_block_of_steps_is_drawn_once(shape, steps):
+    """A hundred steps of vectors together, images one by one."""
+    calls = []
+
+    def view(x, generator):
+        calls.append(len(x))
+        return x
+
+    drawn = batches(method("pi"), shape, view=view)
+    stacked = StackedBatches([drawn, drawn])
+    for each in (drawn, stacked):
+        calls.clear()
+        for step in (1, 1, steps, steps + 1, steps + 1):
+            each.step(step)
+        times = 2 if each is drawn else 4
+        assert calls == [N * steps, N * steps, U * steps, U * steps] * times
+
+
+# Of step 102: whole rows of numbers that choose, the last three of the others.
+GOLDEN = {
+    (2,): {
+        "labels": [1, 0, 0, 2, 0],
+        "partner": [3, 2, 0, 1, 4, 10, 12, 7, 5, 6, 11, 9, 8],
+        "pairs": [9, 6, 2, 0, 12, 8, 11, 1, 10, 5, 7, 4, 3],
+        "x": [0.9749, 0.6675, -1.7566],
+        "x_again": [0.6647, 0.4154, -1.5154],
+        "share": [0.5843, 0.3757],
+        "direction": [1.0125, 0.4032, 0.6591],
+    },
+    (1, 2, 2): {
+        "labels": [1, 0, 0, 2, 0],
+        "partner": [0, 3, 4, 2, 1, 6, 8, 12, 11, 9, 7, 10, 5],
+        "pairs": [2, 12, 0, 7, 9, 5, 1, 3, 10, 8, 11, 4, 6],
+        "x": [-0.6927, 1.7192, 1.8831],
+        "x_again": [-0.4197, 1.9502, 1.6960],
+        "share": [0.3686, 0.9946],
+        "direction": [0.6852, -0.2164, -0.8664],
+    },
+}
+
+
+@pytest.mark.parametrize("shape", GOLDEN)
+def test_batches_stay_what_they_were(shape):
+    """Another name of a stream, another order or another number of steps drawn at once is another run for all seeds."""
+    batch = {}
+    for name in ("ict+sntg", "vat"):
+        batch |= batches(method(name), shape, torch.float32).step(102)
+    for name, expected in GOLDEN[shape].items():
+        found = batch[name] if isinstance(expected[0], int) else batch[name].flatten()[-3:]
+        assert found.tolist() == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize(("n", "expected"), [(12, [10, 6, 8, 5, 0, 2]), (1500, [626, 1253, 1286, 456, 459, 706])])
+def test_orders_stay_what_they_were(n, expected):
+    assert Shuffled(np.arange(n), 3, "batches/labeled").take(5 * n, 5 * n + 6).tolist() == expected
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -344,7 +426,9 @@ def test_stacked_batches_are_the_single_ones(name, shape):
     counts = [COUNTS, (9, 4, 4), (3, 5, 9)]  # each seed has classes of its own size
     singles = [batches(made, shape, seed=seed, counts=counts[seed]) for seed in range(3)]
     stacked = StackedBatches([batches(made, shape, seed=seed, counts=counts[seed]) for seed in range(3)])
+    alone = StackedBatches([singles[1]])
     for step in (1, 2, 100, 101, 5):
         together = stacked.step(step)
         for place, single in enumerate(singles):
             assert same({key: value[place] for key, value in together.items()}, single.step(step))
+        assert same({key: value[0] for key, value in alone.step(step).items()}, singles[1].step(step))

@@ -9,13 +9,14 @@ import pytest
 import reference
 import torch
 from builders import ALL, CONSISTENT, COUNTS, RAMP, batches, gradients, network, step_of
+from torch import nn
 from torch.func import stack_module_state, vmap
 
 from cissl.batches import StackedBatches
 from cissl.losses import probabilities
 from cissl.many_seeds import FunctionalNetwork
 from cissl.methods import PAPER, method, unit
-from cissl.objective import ModuleNetwork, Step, objective, still_statistics
+from cissl.objective import ModuleNetwork, Step, TeacherNetwork, objective, still_statistics
 from cissl.training import Average, sgd
 
 NUMPY = {"toy-mlp": reference.toy_mlp, "small": reference.small, "small-norm": reference.small}
@@ -238,9 +239,7 @@ def test_statistics_move_by_the_pass_that_learns_and_by_no_other(name, network_n
 
 
 def test_a_quiet_pass_uses_the_batchs_statistics_and_moves_none():
-    norms = torch.nn.Sequential(
-        torch.nn.BatchNorm1d(3), torch.nn.InstanceNorm1d(3, track_running_stats=True), torch.nn.BatchNorm1d(3)
-    ).double()
+    norms = nn.Sequential(nn.BatchNorm1d(3), nn.InstanceNorm1d(3, track_running_stats=True), nn.BatchNorm1d(3)).double()
     norms[2].eval()
     x = torch.randn(6, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     norms(2 * x + 1)  # statistics that are not those of the batch
@@ -362,6 +361,17 @@ def test_pseudo_labels_may_be_all():
     kept = [losses_and_gradients("pseudo-label", threshold=share)[0]["consistency"] for share in (0.0, 0.3, 0.6, 0.9)]
     assert kept[0] == kept[1]  # one of three classes has a third at least
     assert kept[0] > kept[2] > kept[3] > 0
+
+
+def test_a_pseudo_label_is_the_predicted_class_above_the_threshold():
+    """Above, not at it; the lowest class of equals."""
+    said = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0]], dtype=torch.float64)
+    batch = {"labels": torch.zeros(0, dtype=torch.int64)}
+    _, wanted, kept = method("pseudo-label", threshold=0.5).base.compare(
+        said, ModuleNetwork(nn.Identity()), None, batch
+    )
+    assert wanted.tolist() == [[1, 0], [0, 1], [1, 0]]
+    assert kept.tolist() == [0, 1, 1]
 
 
 # --- one function for many parameters ---
@@ -495,6 +505,20 @@ def test_the_direction_is_that_of_the_exact_hessian(network_name, precision):
 
 def test_a_smaller_step_would_be_rounding_noise():
     assert agreement("wide-resnet-10-1", "float32", xi=1e-6).mean() < 0.5
+
+
+def test_what_a_network_says_has_the_precision_of_its_input():
+    class Linear(nn.Linear):
+        def forward(self, x, features=False):
+            said = super().forward(x)
+            return (said, said) if features else said
+
+    module, x = Linear(2, 3), torch.ones(4, 2)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert module(x).dtype == torch.bfloat16
+        found = [*ModuleNetwork(module, features=True)(x), ModuleNetwork(module)(x).logits]
+        found += [ModuleNetwork(module).quietly(x), TeacherNetwork(module)(x).logits]
+    assert [said.dtype for said in found] == [torch.float32] * 5
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -308,6 +308,7 @@ def test_counts_come_in_any_form(weights, unchecked):
         [np.int64(9), np.int64(5), np.int64(2)],
         np.array([9, 5, 2]),
         np.array([9, 5, 2], np.uint16),
+        np.array([9, 5, 2], ">i4"),
         np.array([9.0, 5.0, 2.0]),
         np.sort(np.array([9, 2, 5]))[::-1],
         frozen,
@@ -344,7 +345,8 @@ def test_weights_have_the_counts_floating_type_else_the_default_one(weights):
         ([3, -1], r"finite and not negative, got \[3.0, -1.0\]"),
         ([3, math.nan], "finite and not negative"),
         ([math.inf, 3], "finite and not negative"),
-        ([0, 0], "class_counts are all 0: count the labeled training samples"),
+        ([0, 0], "^class_counts are all 0: count the labeled training samples of each class$"),
+        (["many", "few"], "could not convert string to float: '(many|few)'"),
     ],
 )
 def test_counts_that_are_none(weights, counts, message, unchecked):

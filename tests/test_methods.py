@@ -144,10 +144,12 @@ def test_bounds_belong_to_what_is_allowed(name, options):
 @pytest.mark.parametrize("name", ["ict", "ict+scl"])
 @pytest.mark.parametrize("reweight", ["in", "focal", "cb"])
 def test_mixtures_of_classes_cannot_be_reweighted(name, reweight):
-    with pytest.raises(
-        ValueError, match=f"re-weighting '{reweight}' weighs a sample by its class, and '{re.escape(name)}' trains"
-    ):
+    with pytest.raises(ValueError, match="weighs a sample by its class") as refused:
         step_of(name, network("small", (2,)), reweight)
+    assert str(refused.value) == (
+        f"re-weighting '{reweight}' weighs a sample by its class, and '{name}' trains on mixtures of classes: "
+        "use reweight='ce' with it"
+    )
 
 
 @pytest.fixture

@@ -419,3 +419,33 @@ def test_labels_beyond_the_number_of_classes():
 def test_settings_that_cannot_be(change, message):
     with pytest.raises(ValueError, match=message):
         split(BALANCED, **({"labeled": 40, "imbalance": 10} | change))
+
+
+# --- at the edges ---
+
+
+def test_a_default_size_of_one_sample_per_class_is_enough():
+    assert default_unlabeled_total(6, 3, 1, 3) == 3  # two of each class, one of them labeled
+    with pytest.raises(ValueError, match="the default size of the unlabeled set leaves too little"):
+        default_unlabeled_total(6, 4, 1, 3)  # rounding labels both samples of the first class
+
+
+def test_the_seed_is_0_unless_it_is_given():
+    settings = {"labeled": 40, "imbalance": 10, "unlabeled_total": 100}
+    assert parts(split(BALANCED, **settings)) == parts(split(BALANCED, **settings, seed=0))
+
+
+@pytest.mark.parametrize(
+    ("labels", "change", "message"),
+    [
+        ([], {}, "^labels are empty: there is nothing to split$"),
+        ([0, 0, 0], {}, "^all labels are 0: at least two classes are needed$"),
+        ([0, 1] * 9, {"imbalance": 0.5}, "give 1 for balanced classes$"),
+        ([0, 1, -1], {}, r"from -1 to 1: number the classes 0, 1, 2, … and leave out samples without a label \(−1\)$"),
+        ([0, 1] * 9, {"validation_per_class": 9}, r"labeled at least\); class 1 has 9 samples and needs 10"),
+        ([0, 1] * 9, {"labeled": 20}, r"0 unlabeled\); class 1 has 9 samples and needs 10"),
+    ],
+)
+def test_errors_word_for_word_where_it_helps(labels, change, message):
+    with pytest.raises(ValueError, match=message):
+        split(labels, **({"labeled": 2, "imbalance": 1, "unlabeled_total": 0} | change))
