@@ -31,15 +31,23 @@ def started(*command, **options):
         process.communicate()
 
 
-def members(session):
-    """The processes of a session that still run."""
+def members(session, named=""):
+    """The processes of a session that still run, those with `named` in their command."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             state, _, _, theirs = stat.read_text().rpartition(")")[2].split()[:4]
-            if int(theirs) == session and state not in "ZX":
+            command = (stat.parent / "cmdline").read_text()
+            if int(theirs) == session and state not in "ZX" and named in command:
                 found.append(int(stat.parent.name))
     return found
+
+
+def blocks(pid, number):
+    """Whether a process never gets to see that signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (mask,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigBlk:"))
+    return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 def gone(session):

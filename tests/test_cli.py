@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from processes import gone, members, started
+from processes import blocks, gone, members, started
 
 from cissl import __version__, cli, datasets, methods, networks, records, report
 from cissl.recipes import toy
@@ -236,8 +236,9 @@ def test_ctrl_c_stops_everything_and_the_study_can_go_on(moment, tmp_path):
     with started("-m", "cissl", "run", "toy", *LONGER, "--jobs", 2, cwd=tmp_path) as program:
         if moment == "while they train":
             assert "runs done" in program.stderr.readline()
-        while len(members(program.pid)) < 3:  # itself, what watches over its processes, and the first of them
+        while not (workers := members(program.pid, "spawn_main")):
             assert program.poll() is None
+        assert all(blocks(worker, signal.SIGINT) for worker in workers)  # from the start: none has imported much yet
         os.killpg(program.pid, signal.SIGINT)
         out, err = program.communicate()
         assert program.returncode == 130

@@ -11,7 +11,7 @@ import pytest
 import torch
 from processes import gone, members, started
 
-from cissl import Run, records
+from cissl import Run, records, study
 from cissl.recipes import toy
 from cissl.study import Worker, cores, execute_study, groups, pending
 
@@ -233,6 +233,31 @@ def test_two_processes_give_the_same_and_one_that_is_killed_costs_its_group_only
     assert outcome(tmp_path) == undisturbed
 
 
+def test_an_interrupt_ends_every_process(tmp_path, monkeypatch):
+    """Stand-ins for the processes: each has told of a step already."""
+    ended = []
+
+    class StandIn:
+        def __init__(self, folder, group, progress, machine):
+            self.connection, theirs = multiprocessing.Pipe()
+            theirs.send((1, None))
+            self.told = lambda steps: progress(steps, 0)
+
+        def hear(self):
+            return self.connection.recv()
+
+        def kill(self):
+            ended.append(self)
+
+    def interrupt(steps, finished):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(study, "Worker", StandIn)
+    with pytest.raises(KeyboardInterrupt):
+        execute_study(RUNS, tmp_path, 3, interrupt)
+    assert len(ended) == 3
+
+
 @pytest.mark.usefixtures("no_child_left")
 def test_a_process_that_died_takes_no_more_work(tmp_path):
     worker = Worker(tmp_path, [quick()], nothing, None)
@@ -281,6 +306,7 @@ def test_when_the_program_is_killed_its_processes_end_and_the_next_one_goes_on(t
         assert len(members(program.pid)) >= 3
         program.kill()
         assert gone(program.pid)
+        assert program.stderr.read() == ""
     assert pending(RUNS, tmp_path)
     # Two that start at once on one folder do not hinder each other.
     with started("-c", LAUNCHER, tmp_path, 1) as one, started("-c", LAUNCHER, tmp_path, 1) as other:
