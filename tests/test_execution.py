@@ -1,5 +1,6 @@
 """Runs on images: what is trained, chosen, measured and written; stopped at any moment, and on several devices."""
 
+import errno
 import json
 import multiprocessing
 import os
@@ -152,23 +153,86 @@ def test_killed_at_twenty_moments_it_ends_as_if_it_had_never_stopped(tmp_path):
     assert comparable(folder) == comparable(tmp_path / "undisturbed")
 
 
-def test_two_processes_train_one_run_and_one_goes_on_alone(tmp_path):
-    """The global batch is split: without BatchNorm in the way the result is the same but for rounding."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    command = [
-        sys.executable, "-m", "cissl", "train", "--dataset", "digits", "--network", "mlp", "--labeled", "60",
-        "--unlabeled-total", "200", "--steps", "40", "--learning-rate", "0.02", "--accelerator", "cpu",
-    ]  # fmt: skip
-    for devices in ("1", "2"):
-        done = subprocess.run(
-            [*command, "--out", tmp_path / devices, "--devices", devices],
-            env=environment, capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-    one, two = (np.load(tmp_path / devices / "weights.npz") for devices in ("1", "2"))
-    with one, two:
-        for name in one:
-            np.testing.assert_allclose(one[name], two[name], rtol=1e-3, atol=1e-5)
+TWO = [
+    "--dataset", "digits", "--network", "mlp", "--labeled", "60", "--unlabeled-total", "200",
+    "--learning-rate", "0.02", "--accelerator", "cpu",
+]  # fmt: skip
+# On the loopback address only.
+ALONE = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+
+
+def train(out, *more, launcher=(sys.executable, "-m")):
+    command = [*launcher, "cissl", "train", *TWO, "--out", str(out), *more]
+    return subprocess.run(command, env=ALONE, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("alone")
+    done = train(folder, "--steps", "40")
+    assert done.returncode == 0, done.stderr
+    with np.load(folder / "weights.npz") as weights:
+        return {name: weights[name] for name in weights}
+
+
+@pytest.mark.parametrize("launcher", ["cissl", "torchrun"])
+def test_two_processes_train_one_run(launcher, alone, tmp_path):
+    """The global batch is split: without BatchNorm in the way, the result is the same but for rounding."""
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1",
+                "--master-port", "29631", "-m")  # fmt: skip
+    launchers = {"cissl": (sys.executable, "-m"), "torchrun": torchrun}
+    done = train(tmp_path, "--steps", "40", "--devices", "2", launcher=launchers[launcher])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Test error at") == 1
+    with np.load(tmp_path / "weights.npz") as weights:
+        for name in alone:
+            np.testing.assert_allclose(weights[name], alone[name], rtol=1e-3, atol=1e-5)
+
+
+def test_what_two_processes_began_one_finishes(tmp_path):
+    more = ["--steps", "600", "--checkpoint-every", "20"]
+    two = subprocess.Popen(
+        [sys.executable, "-m", "cissl", "train", *TWO, "--out", str(tmp_path), *more, "--devices", "2"],
+        env=ALONE, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("checkpoint-*")) and two.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+    finally:
+        os.killpg(two.pid, signal.SIGKILL)
+        two.wait()
+    done = train(tmp_path, *more)
+    assert done.returncode == 0, done.stderr
+    assert "Going on after step" in done.stderr
+    assert json.loads((tmp_path / "result.json").read_text())["status"] == "done"
+
+
+def test_statistics_are_synchronised_on_gpus_only(tmp_path):
+    done = train(tmp_path, "--steps", "4", "--devices", "2", "--sync-batchnorm")
+    assert done.returncode != 0
+    assert "sync_batchnorm needs GPUs" in done.stderr
+
+
+def test_a_full_disk_is_a_sentence_and_costs_nothing(tmp_path, monkeypatch):
+    """The disk fills up at the third checkpoint; with room again, the run goes on from the second."""
+    machine, saves = Machine(accelerator="cpu", checkpoint_every=10), []
+    real = checkpoints.save
+
+    def save(folder, step, state):
+        saves.append(step)
+        if len(saves) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(folder, step, state)
+
+    monkeypatch.setattr(checkpoints, "save", save)
+    with pytest.raises(OSError, match=r"cannot write to .*No space left.*start the same command again"):
+        execute(small(), tmp_path / "full", machine=machine)
+    monkeypatch.undo()
+    assert [path.stem[-2:] for path in checkpoints.newest_first(tmp_path / "full")] == ["20", "10"]
+    execute(small(), tmp_path / "full", machine=machine)
+    execute(small(), tmp_path / "room", machine=machine)
+    assert comparable(tmp_path / "full") == comparable(tmp_path / "room")
 
 
 BAD = {

@@ -23,7 +23,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(cli_data.app, name="data")
-app.command()(cli_train.train)
 
 STUDIES = {
     "toy": "Table 1 and Figure 1: two-moons and four-spins, 5 seeds, well under a minute on two cores",
@@ -144,6 +143,9 @@ def report(study: StudyName, out: Out = None) -> None:
     if not folder.is_dir():
         raise ValueError(f"there is no {folder}: run it with `cissl run {study}`, or say where it is with --out")
     _report(study, folder, None)
+
+
+app.command()(cli_train.train)
 
 
 def _folder(study: str, out: Path | None) -> Path:

@@ -1,6 +1,7 @@
 """Executing runs: where the description, the data, the method, the loop and the folder meet."""
 
 import copy
+import importlib.util
 import logging
 import os
 import platform
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from lightning_fabric.plugins.precision import MixedPrecision
 from torch import Tensor, nn
 
@@ -204,7 +206,7 @@ def execute(
     fabric.launch()
     if folder is None or fabric.global_rank > 0:
         return Execution(run, folder, watch, machine, fabric).result()
-    with records.readable_errors(folder), records.only_process(folder):
+    with records.only_process(folder):
         begin(run, folder)
         return Execution(run, folder, watch, machine, fabric).result()
 
@@ -213,7 +215,8 @@ def begin(run: Run, folder: Path) -> None:
     """The description is written first, so that a folder that cannot be written is found out before training."""
     if (folder / "run.json").exists():
         check_same(run, records.read_json(folder / "run.json"), folder)
-    records.write_json(folder / "run.json", run.model_dump())
+    with records.readable_errors(folder):
+        records.write_json(folder / "run.json", run.model_dump())
 
 
 def check_same(run: Run, found: dict[str, Any], folder: Path) -> None:
@@ -249,6 +252,7 @@ class Execution:
         self.validations: list[dict[str, Any]] = []
         self.best: dict[str, dict[str, Tensor]] | None = None  # the networks' states at the best validation
         self.curve = CurveFile(folder / "steps.csv" if folder is not None and self.first else None)
+        self.board = tensorboard(folder) if folder is not None and self.first else None
         self.saved_at = time.monotonic()
         if folder is not None and (state := checkpoints.load(folder, self.say)) is not None:
             self.restore(state)
@@ -267,6 +271,8 @@ class Execution:
         validated = (self.validations, self.best_step, self.best)
         seconds = self.seconds + time.perf_counter() - self.started
         folder = self.folder if self.first else None
+        if self.board is not None:
+            self.board.finalize("success")
         result = finish(self.task, self.networks, self.diverged_at, self.curve, seconds, folder, validated)
         if folder is not None:
             checkpoints.remove(folder)
@@ -290,6 +296,10 @@ class Execution:
                 validated = self.validate()
             if self.watch is not None and self.first:
                 self.watch(Status(stop, steps, curve, validated))
+            if self.board is not None:
+                means = {name: float(values.mean()) for name, values in curve.losses.items()}
+                seen = {name: value for name, value in (validated or {}).items() if name != "step"}
+                self.board.log_metrics({**means, "learning_rate": float(curve.learning_rates[-1]), **seen}, stop)
             if self.diverged_at:
                 return
             minutes = (time.monotonic() - self.saved_at) / 60
@@ -342,7 +352,8 @@ class Execution:
             "curve": (self.curve.names, self.curve.rows),
             "seconds": self.seconds + time.perf_counter() - self.started,
         }
-        checkpoints.save(self.folder, self.step, state)
+        with records.readable_errors(self.folder):
+            checkpoints.save(self.folder, self.step, state)
 
     def restore(self, state: dict[str, Any]) -> None:
         if state["run"] != self.run.name:
@@ -356,6 +367,13 @@ class Execution:
         self.say(f"Going on after step {self.step} of {self.run.steps}.")
         if self.watch is not None and self.first:
             self.watch(Status(self.step, self.step))
+
+
+def tensorboard(folder: Path) -> TensorBoardLogger | None:
+    """Curves for TensorBoard in the run's folder, where the extra cissl[tensorboard] is installed."""
+    if importlib.util.find_spec("tensorboard") is None:
+        return None
+    return TensorBoardLogger(folder, name="tensorboard", version="")
 
 
 def copied(networks_: Mapping[str, nn.Module]) -> dict[str, dict[str, Tensor]]:
@@ -390,8 +408,7 @@ def execute_seeds(
     waiting = [place for place, result in enumerate(done) if result is None]
     for place in waiting:
         if (folder := places[place]) is not None:
-            with records.readable_errors(folder):
-                begin(runs[place], folder)
+            begin(runs[place], folder)
     with one_thread():
         trained = iter(
             train_seeds([runs[i] for i in waiting], [places[i] for i in waiting], watch, compiled) if waiting else ()
