@@ -18,7 +18,8 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 NUMBER = r"\d+\.\d+|\d+"
 # Each Python block is followed by what it prints.
 EXAMPLES = re.findall(r"^```python\n(.*?)^```\n+^```text\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
-COMMANDS = re.findall(r"`((?:cissl|make) [^`]+)`", README) + re.findall(r"^((?:cissl|make) .*?) *(?:#|$)", README, re.M)
+INSTALL = re.search(r"^```sh\n(.*?)^```", README, re.DOTALL | re.MULTILINE)[1]
+COMMANDS = re.findall(r"`((?:cissl|make|python) [^`]+)`", README) + INSTALL.splitlines()
 
 
 def test_the_readme_shows_the_output_of_every_python_block():
@@ -53,9 +54,11 @@ def test_commands_exist():
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert len(COMMANDS) >= 10
     for command in COMMANDS:
-        program, *words = shlex.split(command)
+        program, *words = shlex.split(command, comments=True)
         if program == "make":
             assert words[0] in targets
+        elif program == "python":
+            assert (ROOT / words[0]).is_file()
         else:
             check_cissl(get_command(app), words)
 
@@ -84,7 +87,7 @@ def test_the_paper_s_figures_in_table_1_are_the_published_ones():
     rows = re.findall(r"^(all|major|minor) .*\n  paper +(.*)$", table, re.MULTILINE)
     assert [classes for classes, _ in rows] == ["all", "major", "minor"] * 2
     for place, (classes, paper) in enumerate(rows):
-        dataset = "two-moons" if place < 3 else "four-spins"
+        dataset, labels = ("two-moons", 12) if place < 3 else ("four-spins", 11)
         cells = re.findall(r"([\d.]+) ± +([\d.]+)", paper)
-        published = [lookup("toy", dataset, method, classes=classes) for method in METHODS]
+        published = [lookup("toy", dataset, method, "ce", "same", 5, labels, classes) for method in METHODS]
         assert [(float(mean), float(std)) for mean, std in cells] == published
