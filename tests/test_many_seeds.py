@@ -210,6 +210,28 @@ def test_what_a_method_cannot_do_is_refused_here_too():
 # --- compiled ---
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_what_is_compiled_are_the_losses_and_their_gradient(name, monkeypatch):
+    """The function that goes into the compiler, run as it is."""
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+    made = method(name)
+    drawn = StackedBatches([batches(made, seed=seed) for seed in (0, 1)])
+    eager, compiled = (ManySeeds(made, "ce", networks_of([0, 1], torch.float64), compiled=c) for c in (False, True))
+    assert compiled.compile_seconds is None
+    seconds = []
+    for step in (40, 41):
+        expected, found = eager.gradients(drawn.step(step)), compiled.gradients(drawn.step(step))
+        seconds.append(compiled.compile_seconds)
+        assert found.keys() == expected.keys()
+        for part, value in expected.items():
+            torch.testing.assert_close(found[part].detach(), value.detach(), rtol=1e-10, atol=1e-11)
+        for key, parameter in eager.student.items():
+            torch.testing.assert_close(compiled.student[key].grad, parameter.grad, rtol=1e-9, atol=1e-10)
+    assert 0 < seconds[0] < 60
+    assert seconds[1] == seconds[0]  # of the first step
+    assert eager.compile_seconds is None
+
+
 @pytest.mark.skipif(not (shutil.which("c++") or shutil.which("g++")), reason="torch.compile needs a C++ compiler")
 def test_compiled_gradients_are_the_eager_ones():
     """In a process of its own, without the run-time checks of shapes, which are not made for a compiler."""
