@@ -375,3 +375,9 @@ def check_pictures(paths: list[Path], stem: str) -> bool:
         assert len(image.convert("RGB").resize((200, 100)).getcolors(20000) or []) > 20
     assert svg.stat().st_size < 1_000_000
     return "<svg" in svg.read_text(encoding="utf-8")[:2000]
+
+
+def test_a_shorter_study_is_not_shown_as_the_papers(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        add_run(tmp_path, seed=seed, steps=200)
+    assert "Trained for 200 steps, the paper for 5000." in error_markdown(group_seeds(read_results(tmp_path)[0]))

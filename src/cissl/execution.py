@@ -47,7 +47,7 @@ from cissl.training import (
 from cissl.views import Views
 
 Device = torch.device | str
-EVALUATED_AT_ONCE = 500  # samples
+EVALUATED_AT_ONCE = 250  # samples
 GRID = 200  # points of a decision boundary's picture, each way
 CHECKPOINTS = 20  # of a run, unless asked otherwise
 REWEIGHTS: dict[str, Callable[[npt.NDArray[np.int64]], Tensor]] = {

@@ -15,6 +15,7 @@ from cissl.report.results import CLASSES, Group, variants
 
 TITLES = {"toy": "Table 1. Toy sets", "fashion": "Fashion-MNIST: few, very imbalanced labels"}
 MEASURED = {"toy": "student after the last iteration"}
+PAPER_STEPS = {"toy": 5000}
 AT_BEST = "student at its best validation"
 LABEL_WIDTH, CELL_WIDTH = 11, 17  # of a terminal column with its padding, "* 24.39 ± 15.14" being the longest cell
 MISSING = "–"
@@ -69,7 +70,11 @@ def caption_text(groups: Sequence[Group], study: str = "toy") -> str:
     seeds = "the seeds that finished"
     if all(group.count("done") == planned for group in groups):
         seeds = f"{planned} seed{'s' if planned > 1 else ''}"
-    return f"Error in %, mean ± std (ddof 1) over {seeds}, {MEASURED.get(study, AT_BEST)}."
+    steps = {int(group.run["steps"]) for group in groups if "steps" in group.run} - {PAPER_STEPS.get(study)}
+    caption = f"Error in %, mean ± std (ddof 1) over {seeds}, {MEASURED.get(study, AT_BEST)}."
+    if steps and study in PAPER_STEPS:
+        caption += f" Trained for {', '.join(map(str, sorted(steps)))} steps, the paper for {PAPER_STEPS[study]}."
+    return caption
 
 
 def count_seeds(groups: Sequence[Group]) -> int:
