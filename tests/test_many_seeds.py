@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 from builders import batches, network, step_of
+from torch import nn
 
 from cissl.batches import StackedBatches
 from cissl.many_seeds import FunctionalNetwork, ManySeeds, for_vmap
 from cissl.methods import PAPER, method
+from cissl.networks import act, linear
+from cissl.objective import Step
 from cissl.training import Average, EagerLearner, sgd, train
 
 METHODS = (*PAPER, "pi+scl", "vat+scl", "ict+scl", "pseudo-label+scl+sntg")
@@ -188,10 +191,44 @@ def test_the_network_for_vmap_is_the_same_function(name, shape):
 
 
 def test_linear_layers_may_have_more_dimensions_and_no_bias():
-    for layer in (torch.nn.Linear(3, 4, bias=False), torch.nn.Linear(3, 4)):
+    for layer in (nn.Linear(3, 4, bias=False), nn.Linear(3, 4)):
         for shape in [(5, 3), (5, 2, 3)]:
             x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
             torch.testing.assert_close(for_vmap(layer)(x), layer(x))
+
+
+class Tied(nn.Module):
+    """A user's network that has one weight under two names."""
+
+    def __init__(self, seed):
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.first, self.second = linear(2, 2, generator), linear(2, 2, generator)
+        self.classifier = linear(2, 3, generator)
+        self.second.weight = self.first.weight
+
+    def forward(self, x):
+        return self.classifier(act(self.second(act(self.first(x)))))
+
+
+def test_weights_of_two_names_stay_one():
+    made, networks = method("mean-teacher"), [Tied(seed) for seed in (0, 1)]
+    many = ManySeeds(made, "ce", networks)
+    drawn = [batches(made, dtype=torch.float32, seed=seed) for seed in (0, 1)]
+    found = many.gradients(StackedBatches(drawn).step(40))
+    for seed, single in enumerate(networks):
+        losses = Step(made, "ce", single, copy.deepcopy(single))(drawn[seed].step(40))
+        for part, value in losses.items():
+            torch.testing.assert_close(found[part][seed], value)
+        losses["loss"].backward()
+        for key, parameter in single.named_parameters():
+            torch.testing.assert_close(many.student[key].grad[seed], parameter.grad)
+    with torch.no_grad():
+        many.student["first.weight"].add_(1)
+    many.write_back(networks, many.student)
+    for seed, single in enumerate(networks):
+        assert single.second.weight is single.first.weight
+        assert torch.equal(single.first.weight, many.student["first.weight"][seed])
 
 
 def test_networks_with_statistics_are_refused():

@@ -27,11 +27,11 @@ class FunctionalNetwork:
 
     def __call__(self, x: Tensor) -> Output:
         if self.features:
-            return Output(*functional_call(self.network, self.parameters, (x,), {"features": True}, tie_weights=False))
+            return Output(*functional_call(self.network, self.parameters, (x,), {"features": True}))
         return Output(self.quietly(x))
 
     def quietly(self, x: Tensor) -> Tensor:
-        logits: Tensor = functional_call(self.network, self.parameters, (x,), tie_weights=False)
+        logits: Tensor = functional_call(self.network, self.parameters, (x,))
         return logits
 
 
@@ -122,5 +122,7 @@ class ManySeeds:
 
     def write_back(self, networks: Sequence[nn.Module], parameters: Parameters) -> None:
         """Put each seed's parameters into a network of its own."""
-        for seed, network in enumerate(networks):
-            network.load_state_dict({name: stacked[seed].detach() for name, stacked in parameters.items()})
+        with torch.no_grad():
+            for seed, network in enumerate(networks):
+                for name, parameter in network.named_parameters():
+                    parameter.copy_(parameters[name][seed])
