@@ -16,7 +16,7 @@ from cissl.batches import StackedBatches
 from cissl.losses import probabilities
 from cissl.many_seeds import FunctionalNetwork
 from cissl.methods import PAPER, method, unit
-from cissl.objective import ModuleNetwork, Step, TeacherNetwork, objective, still_statistics
+from cissl.objective import ModuleNetwork, Step, TeacherNetwork, objective, predicted, still_statistics
 from cissl.training import Average, sgd
 
 NUMPY = {"toy-mlp": reference.toy_mlp, "small": reference.small, "small-norm": reference.small}
@@ -344,6 +344,19 @@ def test_unequal_counts_change_the_gradient_of_every_method(base, form):
     assert losses["supervised"] == plain["supervised"]
     assert losses["consistency"] < plain["consistency"]
     assert all((gradient[key] - plain_gradient[key]).abs().sum() > 1e-6 for key in gradient)
+
+
+@pytest.mark.parametrize("n", [1, 40])
+@pytest.mark.parametrize("k", [2, 3, 40])
+def test_the_predicted_class_is_the_lowest_of_equals(n, k):
+    """However the logits lie in memory, and for many seeds at once."""
+    logits = torch.randint(3, (5, n, k), generator=torch.Generator().manual_seed(0)).double()
+    expected = torch.tensor([[reference.argmax(z) for z in one] for one in logits.tolist()])
+    for one, classes in zip(logits, expected, strict=True):
+        assert torch.equal(predicted(one), classes)
+        assert torch.equal(predicted(one.t().contiguous().t()), classes)
+    assert torch.equal(vmap(predicted)(logits), expected)
+    assert torch.equal(vmap(predicted)(logits.transpose(1, 2).contiguous().transpose(1, 2)), expected)
 
 
 # --- pseudo-labels: none, all ---
