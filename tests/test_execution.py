@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from cissl import checkpoints, datasets, records
+from cissl import checkpoints, datasets, execution, records
 from cissl.execution import Machine, execute, prepare, probabilities
 from cissl.run import Run
 
@@ -255,3 +255,21 @@ def test_nan_pixels_and_labels_out_of_range_are_refused():
         datasets.Dataset("mine", np.full_like(x, np.nan), y, x, y, ("a", "b"))
     with pytest.raises(ValueError, match="label"):
         datasets.Dataset("mine", x, y + 1, x, y, ("a", "b"))
+
+
+def test_a_network_that_predicts_no_numbers_has_diverged_not_failed(monkeypatch):
+    """Losses over batch statistics can stay finite while the running ones overflow."""
+    real = execution.probabilities
+    monkeypatch.setattr(execution, "probabilities", lambda network, x: real(network, x) * np.nan)
+    result = execute(small(), machine=CPU)
+    assert (result["status"], result["diverged_at"]) == ("diverged", 15)
+    assert result["student"] is result["final"] is None
+
+
+def test_curves_for_tensorboard(tmp_path):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    execute(small(), tmp_path, machine=CPU)
+    events = accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert {"loss", "consistency", "learning_rate", "student_error", "teacher_error"} <= set(events.Tags()["scalars"])
+    assert [event.step for event in events.Scalars("student_error")] == [15, 30, 45, 60]

@@ -237,7 +237,7 @@ def test_the_result_says_what_was_run_and_how_it_ended(done):
 
 
 def test_the_folder_holds_whole_files_and_nothing_else(done):
-    files = {path.name for path in done[1].iterdir() if not path.name.startswith(".lock")}
+    files = {path.name for path in done[1].iterdir()} - {".lock", "tensorboard"}
     assert files == {"run.json", "steps.csv", "weights.npz", "boundary.npz", "result.json"}
 
 
@@ -389,7 +389,11 @@ def test_a_run_diverges_at_the_first_step_whose_loss_is_no_number(do, burst, div
     result = do(run, folder, lambda *steps: told.append(steps))
     assert (result["status"], result["diverged_at"]) == ("diverged", diverged)
     assert result["student"] is result["teacher"] is None
-    assert {path.name for path in folder.iterdir()} - {".lock"} == {"run.json", "steps.csv", "result.json"}
+    assert {path.name for path in folder.iterdir()} - {".lock", "tensorboard"} == {
+        "run.json",
+        "steps.csv",
+        "result.json",
+    }
     assert records.read_result(folder) == result
     assert len(told) == (1 if diverged <= 100 else 2)  # the rest is not trained
     assert execute(run, folder) == result  # nor is it tried again

@@ -119,9 +119,11 @@ class Task:
         """A copy of the student, as it is now, that no optimizer ever sees."""
         return copy.deepcopy(self.student).requires_grad_(False) if self.run.made.teacher_decay is not None else None
 
-    def measure(self, network: nn.Module, part: str) -> dict[str, Any]:
+    def measure(self, network: nn.Module, part: str) -> dict[str, Any] | None:
+        """Everything that is reported of a network on "validation" or "test"; None where it says no numbers."""
         x, y = self.samples[part]
-        return metrics.evaluate(probabilities(network, x), y, self.split.labeled_counts)
+        said = probabilities(network, x)
+        return metrics.evaluate(said, y, self.split.labeled_counts) if np.isfinite(said).all() else None
 
 
 def prepare(
@@ -320,11 +322,15 @@ class Execution:
 
         return curve_of(taken, mean)
 
-    def validate(self) -> dict[str, Any]:
+    def validate(self) -> dict[str, Any] | None:
         """How student and teacher do on the validation samples; the student's first best is what is kept."""
+        measured_by = {who: self.task.measure(network, "validation") for who, network in self.networks.items()}
+        if self.fabric.broadcast(None in measured_by.values()):  # its losses are numbers yet, its predictions are not
+            self.diverged_at = self.step
+            return None
         seen: dict[str, Any] = {"step": self.step}
-        for who, network in self.networks.items():
-            measured = self.task.measure(network, "validation")
+        for who, measured in measured_by.items():
+            assert measured is not None
             seen |= {f"{who}_error": measured["error"], f"{who}_balanced_error": measured["balanced_error"]}
         if all(seen["student_error"] < before["student_error"] for before in self.validations):
             self.best = copied(self.networks)
@@ -516,11 +522,9 @@ def finish(
     `validated` are the validations, the step of the best and the networks' states at that step.
     """
     run, (validations, best_step, best) = task.run, validated
-    x, y = task.samples["test"]
-    final = {} if diverged_at else {who: probabilities(network, x) for who, network in networks_.items()}
-    if not all(np.isfinite(predicted).all() for predicted in final.values()):
-        diverged_at, final = run.steps, {}  # the last step left a network that says nothing
-    measured = {who: metrics.evaluate(said, y, task.split.labeled_counts) for who, said in final.items()}
+    measured = {} if diverged_at else {who: task.measure(network, "test") for who, network in networks_.items()}
+    if None in measured.values():
+        diverged_at, measured = run.steps, {}  # the last step left a network that says nothing
     chosen = measured
     if best is not None and measured and best_step != run.steps:
         chosen = {}
@@ -541,7 +545,7 @@ def finish(
         "steps": run.steps,
         "seconds": round(seconds, 3),
         "versions": versions(),
-        "hardware": hardware(x.device),
+        "hardware": hardware(task.batches.x.device),
     }
     if folder is None:
         return result
