@@ -16,10 +16,10 @@ from collections.abc import Iterator
 import torch
 
 from cissl.batches import StackedBatches
-from cissl.execution import prepare
 from cissl.many_seeds import ManySeeds
 from cissl.objective import Step
 from cissl.run import Run
+from cissl.task import prepare
 from cissl.training import Average, EagerLearner, Record, sgd, train
 
 STEPS = 100  # of a round: as many as batches are drawn at once, so that each round pays for one drawing

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 import torch
 
-from cissl import checkpoints, datasets, execution, records
-from cissl.execution import Machine, execute, prepare, probabilities
+from cissl import checkpoints, datasets, records, task
+from cissl.execution import Machine, execute
 from cissl.run import Run
+from cissl.task import prepare, probabilities
 
 SMALL = {
     "dataset": "digits", "method": "mean-teacher+scl", "steps": 60, "validation_per_class": 15, "validations": 4,
@@ -259,8 +260,8 @@ def test_nan_pixels_and_labels_out_of_range_are_refused():
 
 def test_a_network_that_predicts_no_numbers_has_diverged_not_failed(monkeypatch):
     """Losses over batch statistics can stay finite while the running ones overflow."""
-    real = execution.probabilities
-    monkeypatch.setattr(execution, "probabilities", lambda network, x: real(network, x) * np.nan)
+    real = task.probabilities
+    monkeypatch.setattr(task, "probabilities", lambda network, x: real(network, x) * np.nan)
     result = execute(small(), machine=CPU)
     assert (result["status"], result["diverged_at"]) == ("diverged", 15)
     assert result["student"] is result["final"] is None

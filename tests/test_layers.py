@@ -19,7 +19,19 @@ FILES = {
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
 
 # Where the parts meet: everything else knows its own trade only.
-JOINERS = {"run", "execution", "study", "cli", "cli_train", "analysis", "estimator", "recipes", "detection", "__init__"}
+JOINERS = {
+    "run",
+    "task",
+    "execution",
+    "study",
+    "cli",
+    "cli_train",
+    "analysis",
+    "estimator",
+    "recipes",
+    "detection",
+    "__init__",
+}
 MAY_BE_IMPORTED_BY = {
     "methods": JOINERS | {"objective", "batches", "many_seeds"},
     "objective": JOINERS | {"many_seeds"},
@@ -27,6 +39,7 @@ MAY_BE_IMPORTED_BY = {
     "many_seeds": JOINERS,
     "protocol": JOINERS | {"report", "datasets", "batches"},
     "run": JOINERS,
+    "task": JOINERS,
     "execution": JOINERS,
     "cli": {"__main__"},
 }

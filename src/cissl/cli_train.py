@@ -52,14 +52,14 @@ def train(
     from cissl.execution import Machine, execute
     from cissl.run import Run
 
-    given = {
+    given: dict[str, Any] = {
+        "dataset": dataset, "method": method, "unlabeled": unlabeled, "reweight": reweight, "precision": precision,
         "labeled": labeled, "imbalance": imbalance, "unlabeled_total": unlabeled_total, "network": network,
         "validation_per_class": validation_per_class, "preprocessing": preprocessing, "steps": steps,
         "learning_rate": learning_rate, "validations": validations,
     }  # fmt: skip
     run = Run(
-        dataset=dataset, method=method, unlabeled=unlabeled, reweight=reweight, options=_options(option or []),
-        precision=precision, sync_batchnorm=sync_batchnorm, seed=seed,
+        options=_options(option or []), sync_batchnorm=sync_batchnorm, seed=seed,
         **{name: value for name, value in given.items() if value is not None},
     )  # fmt: skip
     machine = Machine(

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -23,14 +23,12 @@ from lightning_fabric.plugins.precision import MixedPrecision
 from torch import Tensor, nn
 
 import cissl
-from cissl import checkpoints, datasets, losses, metrics, networks, preprocessing, records
-from cissl.batches import Batches, StackedBatches
+from cissl import checkpoints, records
+from cissl.batches import StackedBatches, Steps
 from cissl.many_seeds import ManySeeds
-from cissl.objective import Step
-from cissl.protocol import Split, split
-from cissl.randomness import stream
 from cissl.records import CurveFile, Result
-from cissl.run import Run
+from cissl.run import Description, Run
+from cissl.task import prepare
 from cissl.training import (
     LOOK_EVERY,
     Average,
@@ -44,16 +42,49 @@ from cissl.training import (
     stops,
     train,
 )
-from cissl.views import Views
 
-Device = torch.device | str
-EVALUATED_AT_ONCE = 250  # samples
-GRID = 200  # points of a decision boundary's picture, each way
 CHECKPOINTS = 20  # of a run, unless asked otherwise
-REWEIGHTS: dict[str, Callable[[npt.NDArray[np.int64]], Tensor]] = {
-    "in": losses.inverse_weights,
-    "cb": losses.class_balanced_weights,
-}
+
+
+@runtime_checkable
+class Trainable(Protocol):
+    """What a run's description is made into: `cissl.task.Task` for samples with one label each, or another kind."""
+
+    @property
+    def run(self) -> Description: ...
+
+    student: nn.Module
+
+    @property
+    def batches(self) -> Steps: ...
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """Which measured numbers each validation keeps; the lowest of the first selects the best."""
+
+    @property
+    def teacher_decay(self) -> float | None: ...
+
+    @property
+    def validates(self) -> bool: ...
+
+    def teacher(self) -> nn.Module | None:
+        """A copy of the student, where the method has a teacher."""
+
+    def step(self, teacher: nn.Module | None) -> nn.Module:
+        """The module that takes a batch and gives the losses by name."""
+
+    def measure(self, network: nn.Module, part: str) -> dict[str, Any] | None:
+        """What is reported of a network on "validation" or "test"; None where it says no numbers."""
+
+    def facts(self) -> dict[str, Any]:
+        """What the result says of the data."""
+
+    def pictures(self) -> dict[str, dict[str, npt.NDArray[Any]]]:
+        """Arrays to be drawn of the trained student, by the name of their file."""
+
+
+Prepare = Callable[[torch.device, tuple[int, int]], Trainable]
 
 
 class Status(NamedTuple):
@@ -79,7 +110,7 @@ class Machine:
     checkpoint_minutes: float = 10.0
     cuda_graphs: bool = False  # a step as one CUDA graph: faster on a GPU that waits for the processor
 
-    def fabric(self, run: Run) -> Fabric:
+    def fabric(self, run: Description) -> Fabric:
         accelerator = self.accelerator
         if accelerator == "auto":
             accelerator = "cuda" if torch.cuda.is_available() else "mps" if torch.mps.is_available() else "cpu"
@@ -101,104 +132,21 @@ class ExactInputs(MixedPrecision):
         return data
 
 
-# ---- From the description to arrays, networks and batches
-
-
-@dataclass
-class Task:
-    """All that a run needs, made from its description."""
-
-    run: Run
-    data: datasets.Dataset
-    split: Split
-    student: nn.Module
-    batches: Batches
-    samples: dict[str, tuple[Tensor, npt.NDArray[np.int64]]]  # "validation" and "test", preprocessed
-
-    def teacher(self) -> nn.Module | None:
-        """A copy of the student, as it is now, that no optimizer ever sees."""
-        return copy.deepcopy(self.student).requires_grad_(False) if self.run.made.teacher_decay is not None else None
-
-    def measure(self, network: nn.Module, part: str) -> dict[str, Any] | None:
-        """Everything that is reported of a network on "validation" or "test"; None where it says no numbers."""
-        x, y = self.samples[part]
-        said = probabilities(network, x)
-        return metrics.evaluate(said, y, self.split.labeled_counts) if np.isfinite(said).all() else None
-
-
-def prepare(
-    run: Run,
-    dtype: torch.dtype = torch.float32,
-    device: Device = "cpu",
-    data_dir: Path | None = None,
-    shard: tuple[int, int] = (0, 1),
-) -> Task:
-    data = datasets.load(run.dataset, data_dir, run.seed)
-    parts = split(
-        data.train_y,
-        labeled=run.labeled,
-        imbalance=run.imbalance,
-        unlabeled=run.unlabeled,
-        unlabeled_total=run.unlabeled_total,
-        validation_per_class=run.validation_per_class,
-        on_shortage=run.on_shortage,
-        seed=run.seed,
-        n_classes=data.n_classes,
-    )
-    cache = datasets.data_folder(data_dir) / "cache"
-    fitted = preprocessing.fit(run.preprocessing, data.train_x, cache)
-
-    def ready(x: npt.NDArray[Any]) -> Tensor:
-        return torch.from_numpy(fitted(x)).to(device, dtype)
-
-    # Only what takes part is preprocessed: first the labeled, then the unlabeled samples.
-    taking_part = np.concatenate([parts.labeled, parts.unlabeled])
-    batches = Batches(
-        x=ready(data.train_x[taking_part]),
-        labels=torch.from_numpy(data.train_y[taking_part]).to(device),
-        labeled=np.arange(len(parts.labeled)),
-        unlabeled=np.arange(len(parts.labeled), len(taking_part)),
-        labeled_batch=run.labeled_batch,
-        unlabeled_batch=run.unlabeled_batch,
-        seed=run.seed,
-        view=Views(flip=run.flip, crop=run.crop, noise=run.noise),
-        second_view=run.made.base.needs_second_view,
-        draws=run.made.draws,
-        mix_alpha=run.made.options.get("alpha", 1.0),
-        ramp=run.ramped,
-        constants={name: value.to(device, dtype) for name, value in class_weights(run, parts).items()},
-        shard=shard,
-    )
-    weights = torch.Generator().manual_seed(stream(run.seed, "init"))
-    student = networks.build(run.network, data.train_x.shape[1:], data.n_classes, weights).to(device, dtype)
-    if data.train_x.ndim == 4:
-        student = student.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    samples = {"test": (ready(data.test_x), data.test_y)}
-    if len(parts.validation):
-        samples["validation"] = (ready(data.train_x[parts.validation]), data.train_y[parts.validation])
-    return Task(run, data, parts, student, batches, samples)
-
-
-def class_weights(run: Run, parts: Split) -> dict[str, Tensor]:
-    """What each batch carries of the labeled counts: the suppression and the weights of the labeled loss."""
-    weights: dict[str, Tensor] = {}
-    if run.made.scl is not None:
-        weights["suppression"] = losses.suppression_weights(parts.labeled_counts, run.made.scl.beta, run.made.scl.form)
-    if run.reweight in REWEIGHTS:
-        weights["class_weights"] = REWEIGHTS[run.reweight](parts.labeled_counts)
-    return weights
-
-
 # ---- One run, with checkpoints
 
 
 def execute(
-    run: Run, folder: str | Path | None = None, watch: Watch | None = None, machine: Machine | None = None
+    run: Description,
+    folder: str | Path | None = None,
+    watch: Watch | None = None,
+    machine: Machine | None = None,
+    prepare: Prepare | None = None,
 ) -> Result:
     """Train and evaluate one run.
 
     With a folder, it is written there: a run that is done is not done again, and one that was stopped goes on from its
-    last checkpoint, to the same result.
+    last checkpoint, to the same result. `prepare(device, shard)` makes what is trained; a description that names its
+    data does that itself.
     """
     machine, folder = machine or Machine(), None if folder is None else Path(folder)
     if folder is not None and (done := records.read_result(folder)) is not None:
@@ -207,13 +155,13 @@ def execute(
     fabric = machine.fabric(run)
     fabric.launch()
     if folder is None or fabric.global_rank > 0:
-        return Execution(run, folder, watch, machine, fabric).result()
+        return Execution(run, folder, watch, machine, fabric, prepare).result()
     with records.only_process(folder):
         begin(run, folder)
-        return Execution(run, folder, watch, machine, fabric).result()
+        return Execution(run, folder, watch, machine, fabric, prepare).result()
 
 
-def begin(run: Run, folder: Path) -> None:
+def begin(run: Description, folder: Path) -> None:
     """The description is written first, so that a folder that cannot be written is found out before training."""
     if (folder / "run.json").exists():
         check_same(run, records.read_json(folder / "run.json"), folder)
@@ -221,7 +169,7 @@ def begin(run: Run, folder: Path) -> None:
         records.write_json(folder / "run.json", run.model_dump())
 
 
-def check_same(run: Run, found: dict[str, Any], folder: Path) -> None:
+def check_same(run: Description, found: dict[str, Any], folder: Path) -> None:
     mine = run.model_dump()
     if found != mine:
         differing = [name for name in mine.keys() | found.keys() if mine.get(name) != found.get(name)]
@@ -232,12 +180,22 @@ def check_same(run: Run, found: dict[str, Any], folder: Path) -> None:
 class Execution:
     """One run under way: all that changes while it trains, and what a checkpoint therefore holds."""
 
-    def __init__(self, run: Run, folder: Path | None, watch: Watch | None, machine: Machine, fabric: Fabric) -> None:
+    def __init__(
+        self,
+        run: Description,
+        folder: Path | None,
+        watch: Watch | None,
+        machine: Machine,
+        fabric: Fabric,
+        prepare: Prepare | None = None,
+    ) -> None:
         self.started = time.perf_counter()
         self.run, self.folder, self.watch, self.machine, self.fabric = run, folder, watch, machine, fabric
         self.first = fabric.global_rank == 0
         shard = (fabric.global_rank, fabric.world_size)
-        self.task = task = prepare(run, device=fabric.device, data_dir=machine.data_dir, shard=shard)
+        task = prepare(fabric.device, shard) if prepare else run.task(fabric.device, machine.data_dir, shard)
+        assert isinstance(task, Trainable)
+        self.task = task
         if run.sync_batchnorm and fabric.world_size > 1:
             if fabric.device.type != "cuda":
                 raise ValueError("sync_batchnorm needs GPUs: torch synchronises batch statistics there only")
@@ -245,10 +203,10 @@ class Execution:
         self.teacher = task.teacher()
         self.optimizer = sgd(task.student.parameters(), run.learning_rate, run.momentum, run.weight_decay)
         kind = GraphLearner if machine.cuda_graphs else EagerLearner
-        step = fabric.setup(Step(run.made, run.reweight, task.student, self.teacher), self.optimizer)[0]
+        step = fabric.setup(task.step(self.teacher), self.optimizer)[0]
         self.learner = kind(step, list(task.student.parameters()), fabric.backward, list(self.networks.values()))
         self.average = average_of(
-            run, task.student.parameters(), self.teacher.parameters() if self.teacher is not None else ()
+            task.teacher_decay, task.student.parameters(), self.teacher.parameters() if self.teacher is not None else ()
         )
         self.step, self.diverged_at, self.seconds = 0, 0, 0.0
         self.validations: list[dict[str, Any]] = []
@@ -284,7 +242,8 @@ class Execution:
     def take_steps(self) -> None:
         run, machine = self.run, self.machine
         checkpoint_every = machine.checkpoint_every or max(1, run.steps // CHECKPOINTS // LOOK_EVERY) * LOOK_EVERY
-        validate_every = max(1, round(run.steps / run.validations)) if self.validates else run.steps
+        validates = self.task.validates
+        validate_every = max(1, round(run.steps / run.validations)) if validates else run.steps
         taken = train(
             self.learner, self.optimizer, self.task.batches, run.rate, range(self.step + 1, run.steps + 1), self.average
         )
@@ -294,7 +253,7 @@ class Execution:
             self.curve.append(curve)
             self.diverged_at = int(first_not_finite(curve)[0])
             validated = None
-            if self.validates and not self.diverged_at and (stop % validate_every == 0 or stop == run.steps):
+            if validates and not self.diverged_at and (stop % validate_every == 0 or stop == run.steps):
                 validated = self.validate()
             if self.watch is not None and self.first:
                 self.watch(Status(stop, steps, curve, validated))
@@ -307,10 +266,6 @@ class Execution:
             minutes = (time.monotonic() - self.saved_at) / 60
             if stop < run.steps and (stop % checkpoint_every == 0 or minutes >= machine.checkpoint_minutes):
                 self.save()
-
-    @property
-    def validates(self) -> bool:
-        return "validation" in self.task.samples and self.run.validations > 0
 
     def shared(self, taken: list[Record]) -> Curve:
         """The stretch's losses on the host, their mean over the processes: the only place that waits for the device."""
@@ -331,15 +286,19 @@ class Execution:
         seen: dict[str, Any] = {"step": self.step}
         for who, measured in measured_by.items():
             assert measured is not None
-            seen |= {f"{who}_error": measured["error"], f"{who}_balanced_error": measured["balanced_error"]}
-        if all(seen["student_error"] < before["student_error"] for before in self.validations):
+            seen |= {f"{who}_{name}": measured[name] for name in self.task.watched}
+        if all(seen[self.selector] < before[self.selector] for before in self.validations):
             self.best = copied(self.networks)
         self.validations.append(seen)
         return seen
 
     @property
+    def selector(self) -> str:
+        return f"student_{self.task.watched[0]}"
+
+    @property
     def best_step(self) -> int | None:
-        errors = [seen["student_error"] for seen in self.validations]
+        errors = [seen[self.selector] for seen in self.validations]
         return self.validations[int(np.argmin(errors))]["step"] if errors else None
 
     # Checkpoints
@@ -442,7 +401,7 @@ def train_seeds(
     teachers = [task.teacher() for task in tasks]
     seeds = ManySeeds(first.made, first.reweight, students, compiled=compiled)
     optimizer = sgd(seeds.student.values(), first.learning_rate, first.momentum, first.weight_decay)
-    average = average_of(first, seeds.student.values(), seeds.teacher.values())
+    average = average_of(first.made.teacher_decay, seeds.student.values(), seeds.teacher.values())
     batches = StackedBatches([task.batches for task in tasks])
     taken = train(seeds, optimizer, batches, first.rate, range(1, first.steps + 1), average)
     curves, diverged_at = follow(taken, first.steps, len(runs), watch)
@@ -482,34 +441,15 @@ def follow(
 # ---- What both have in common
 
 
-def average_of(run: Run, student: Iterable[Tensor], teacher: Iterable[Tensor]) -> Average | None:
-    decay = run.made.teacher_decay
+def average_of(decay: float | None, student: Iterable[Tensor], teacher: Iterable[Tensor]) -> Average | None:
     return None if decay is None else Average(teacher, student, decay)
-
-
-@contextmanager
-def evaluating(network: nn.Module) -> Iterator[None]:
-    training = network.training
-    network.eval()
-    try:
-        yield
-    finally:
-        network.train(training)
-
-
-@torch.no_grad()
-def probabilities(network: nn.Module, x: Tensor) -> npt.NDArray[np.float32]:
-    """What the network predicts, in evaluation mode, for any number of samples."""
-    with evaluating(network):
-        parts = [losses.probabilities(network(part)) for part in torch.split(x, EVALUATED_AT_ONCE)]
-    return torch.cat(parts).float().cpu().numpy()
 
 
 Validated = tuple[list[dict[str, Any]], int | None, dict[str, dict[str, Tensor]] | None]
 
 
 def finish(
-    task: Task,
+    task: Trainable,
     networks_: Mapping[str, nn.Module],
     diverged_at: int,
     curve: CurveFile,
@@ -540,12 +480,11 @@ def finish(
         "final": measured or None,
         "best_step": best_step,
         "validation": validations,
-        "labeled_counts": task.split.labeled_counts.tolist(),
-        "unlabeled_counts": task.split.unlabeled_counts.tolist(),
+        **task.facts(),
         "steps": run.steps,
         "seconds": round(seconds, 3),
         "versions": versions(),
-        "hardware": hardware(task.batches.x.device),
+        "hardware": hardware(next(task.student.parameters()).device),
     }
     if folder is None:
         return result
@@ -555,29 +494,10 @@ def finish(
             states = (best or copied(networks_)).items()
             weights = {f"{who}/{name}": value.numpy() for who, state in states for name, value in state.items()}
             records.write_arrays(folder / "weights.npz", weights)
-            if task.data.train_x.shape[1:] == (2,):
-                records.write_arrays(folder / "boundary.npz", boundary(task.student, task))
+            for name, arrays in task.pictures().items():
+                records.write_arrays(folder / name, arrays)
         records.write_json(folder / "result.json", result)
     return result
-
-
-def boundary(network: nn.Module, task: Task) -> dict[str, npt.NDArray[Any]]:
-    """The most confident class and its probability over the plane, and the points that were trained on."""
-    points, labels, parts = task.data.train_x, task.data.train_y, task.split
-    low, high = points.min(0) - 0.3, points.max(0) + 0.3
-    x, y = (np.linspace(low[d], high[d], GRID, dtype=np.float32) for d in (0, 1))
-    plane = torch.from_numpy(np.stack(np.meshgrid(x, y), -1).reshape(-1, 2)).to(task.batches.x)
-    predicted = probabilities(network, plane)
-    return {
-        "x": x,
-        "y": y,
-        "probability": predicted.max(1).reshape(GRID, GRID).astype(np.float16),
-        "winner": predicted.argmax(1).reshape(GRID, GRID).astype(np.uint8),
-        "labeled_points": points[parts.labeled],
-        "labeled_classes": labels[parts.labeled],
-        "unlabeled_points": points[parts.unlabeled],
-        "unlabeled_classes": labels[parts.unlabeled],
-    }
 
 
 def versions() -> dict[str, str]:

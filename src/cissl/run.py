@@ -1,6 +1,7 @@
-"""A run's description: frozen, validated, complete. `cissl.execution` trains it."""
+"""Descriptions of runs: frozen, validated, complete. `cissl.execution` trains them."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -54,44 +55,18 @@ PAPER_OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-class Run(BaseModel):
-    """One training run, completely described: the same Run gives the same result.
-
-    `Run(dataset="two-moons", method="pi", seed=3)` is the paper's run of that name; every field can be given. The
-    defaults are those of the paper's images (Table "Hyperparameters" of its supplement), and `PAPER` holds what it does
-    differently for a data set. `options` are the method's hyper-parameters.
-    """
+class Description(BaseModel):
+    """What every description of a run has: it is frozen, complete, refuses unknown names, and its hash is its name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    dataset: str
-    labeled: int = Field(4000, gt=0)
-    imbalance: float = Field(100.0, ge=1)
-    unlabeled: Literal["same", "half", "uniform"] = "same"
-    unlabeled_total: int | None = Field(None, ge=0)
-    validation_per_class: int = Field(0, ge=0)
-    on_shortage: Literal["error", "cap"] = "error"
-
-    method: str = "mean-teacher+scl"
-    options: dict[str, float | str] = {}
-    reweight: Reweight = "ce"
-    network: str = "wide-resnet-28-2"
-    preprocessing: Literal["none", "standardize", "gcn+zca"] = "gcn+zca"
-    flip: bool = False
-    crop: int = Field(0, ge=0)
-    noise: float = Field(0.0, ge=0)
-
-    steps: int = Field(500_000, gt=0)
-    labeled_batch: int = Field(50, gt=0)
-    unlabeled_batch: int = Field(50, ge=0)
+    steps: int = Field(gt=0)
     learning_rate: float = Field(0.1, gt=0)
-    schedule: schedules.LearningRateSchedule = "cosine"
     momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(1e-4, ge=0)
-    validations: int = Field(20, ge=0)  # 500k steps, every 25k; needs validation_per_class
+    validations: int = Field(0, ge=0)
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
     sync_batchnorm: bool = False  # of several devices: statistics over the whole batch
-    ramp: float = Field(0.4, ge=0)  # the consistency's ramp over steps: 200k of 500k, and 2,000 of 5,000
     seed: int = Field(0, ge=0)
 
     def __init__(self, **fields: Any) -> None:
@@ -102,39 +77,17 @@ class Run(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _complete(cls, given: Any) -> Any:
-        """Names are checked, and what was not given is filled in: the paper's for the data set and the method."""
+    def _known(cls, given: Any) -> Any:
+        """Names are checked, and what was not given is filled in."""
         for name in given:
             if name not in cls.model_fields:
                 raise unknown("field of a run", name, cls.model_fields)
-        dataset = given.get("dataset")
-        fields = {**PAPER.get(dataset, {}), **given} if isinstance(dataset, str) else dict(given)
-        if isinstance(dataset, str) and dataset not in datasets.DATASETS:
-            raise unknown("data set", dataset, datasets.DATASETS)
-        name, options = fields.get("method", cls.model_fields["method"].default), fields.get("options", {})
-        if not isinstance(name, str) or not isinstance(options, Mapping) or any(type(o) is not str for o in options):
-            return fields  # pydantic says what is wrong
-        known = method(name).options
-        paper = {key: value for key, value in PAPER_OPTIONS.get(str(dataset), {}).items() if key in known}
-        complete = method(name, **{**paper, **options})
-        fields |= {"method": complete.name, "options": complete.options}
-        if not complete.needs_unlabeled:  # supervised learning fills the whole batch with labeled samples
-            sizes = [fields.get(size, cls.model_fields[size].default) for size in ("labeled_batch", "unlabeled_batch")]
-            if all(isinstance(size, int) for size in sizes):
-                fields |= {"labeled_batch": sum(sizes), "unlabeled_batch": 0}
+        return cls.completed(dict(given))
+
+    @classmethod
+    def completed(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        """The fields with those defaults that depend on others."""
         return fields
-
-    @model_validator(mode="after")
-    def _check(self) -> "Run":
-        made = method(self.method, **self.options)
-        check_reweight(made, self.reweight)
-        if made.needs_unlabeled and self.unlabeled_batch == 0:
-            raise ValueError(f"{self.method!r} learns from unlabeled samples: give unlabeled_batch at least 1, not 0")
-        return self
-
-    @property
-    def made(self) -> Method:
-        return method(self.method, **self.options)
 
     @property
     def name(self) -> str:
@@ -145,10 +98,108 @@ class Run(BaseModel):
         return hash(self.name)
 
     def rate(self, step: int) -> float:
+        """The learning rate of a step."""
+        raise NotImplementedError
+
+    def task(self, device: Any, data_dir: Path | None, shard: tuple[int, int]) -> Any:
+        """What is trained, a `cissl.execution.Trainable`. `shard` = (rank, processes)."""
+        raise ValueError(f"a {type(self).__name__} does not name its data: give `prepare` to execute")
+
+
+class Training(Description):
+    """How a classifier is trained, on whatever data: method, network, views, batches and schedules.
+
+    The defaults are those of the paper's images (Table "Hyperparameters" of its supplement). `options` are the method's
+    hyper-parameters.
+    """
+
+    method: str = "mean-teacher+scl"
+    options: dict[str, float | str] = {}
+    reweight: Reweight = "ce"
+    network: str = "wide-resnet-28-2"
+    flip: bool = False
+    crop: int = Field(0, ge=0)
+    noise: float = Field(0.0, ge=0)
+
+    steps: int = Field(500_000, gt=0)
+    labeled_batch: int = Field(50, gt=0)
+    unlabeled_batch: int = Field(50, ge=0)
+    schedule: schedules.LearningRateSchedule = "cosine"
+    validations: int = Field(20, ge=0)  # 500k steps, every 25k; needs validation samples
+    ramp: float = Field(0.4, ge=0)  # the consistency's ramp over steps: 200k of 500k, and 2,000 of 5,000
+
+    @classmethod
+    def completed(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        name, options = fields.get("method", cls.model_fields["method"].default), fields.get("options", {})
+        if not isinstance(name, str) or not isinstance(options, Mapping) or any(type(o) is not str for o in options):
+            return fields  # pydantic says what is wrong
+        known = method(name).options
+        paper = {key: value for key, value in cls.paper_options(fields).items() if key in known}
+        complete = method(name, **{**paper, **options})
+        fields |= {"method": complete.name, "options": complete.options}
+        if not complete.needs_unlabeled:  # supervised learning fills the whole batch with labeled samples
+            sizes = [fields.get(size, cls.model_fields[size].default) for size in ("labeled_batch", "unlabeled_batch")]
+            if all(isinstance(size, int) for size in sizes):
+                fields |= {"labeled_batch": sum(sizes), "unlabeled_batch": 0}
+        return fields
+
+    @classmethod
+    def paper_options(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        """Hyper-parameters that differ from a method's defaults, where the method has them."""
+        return {}
+
+    @model_validator(mode="after")
+    def _check(self) -> "Training":
+        made = method(self.method, **self.options)
+        check_reweight(made, self.reweight)
+        if made.needs_unlabeled and self.unlabeled_batch == 0:
+            raise ValueError(f"{self.method!r} learns from unlabeled samples: give unlabeled_batch at least 1, not 0")
+        return self
+
+    @property
+    def made(self) -> Method:
+        return method(self.method, **self.options)
+
+    def rate(self, step: int) -> float:
         return self.learning_rate * schedules.learning_rate(self.schedule, step, self.steps)
 
     def ramped(self, step: int) -> float:
         return schedules.ramp(step, self.ramp * self.steps)
+
+
+class Run(Training):
+    """One training run on a data set known by name, completely described: the same Run gives the same result.
+
+    `Run(dataset="two-moons", method="pi", seed=3)` is the paper's run of that name; every field can be given, and
+    `PAPER` holds what the paper does differently for a data set.
+    """
+
+    dataset: str
+    labeled: int = Field(4000, gt=0)
+    imbalance: float = Field(100.0, ge=1)
+    unlabeled: Literal["same", "half", "uniform"] = "same"
+    unlabeled_total: int | None = Field(None, ge=0)
+    validation_per_class: int = Field(0, ge=0)
+    on_shortage: Literal["error", "cap"] = "error"
+    preprocessing: Literal["none", "standardize", "gcn+zca"] = "gcn+zca"
+
+    @classmethod
+    def completed(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        dataset = fields.get("dataset")
+        if isinstance(dataset, str):
+            fields = {**PAPER.get(dataset, {}), **fields}
+            if dataset not in datasets.DATASETS:
+                raise unknown("data set", dataset, datasets.DATASETS)
+        return super().completed(fields)
+
+    @classmethod
+    def paper_options(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        return PAPER_OPTIONS.get(str(fields.get("dataset")), {})
+
+    def task(self, device: Any, data_dir: Path | None, shard: tuple[int, int]) -> Any:
+        from cissl.task import prepare
+
+        return prepare(self, device=device, data_dir=data_dir, shard=shard)
 
 
 def _sentence(problem: Any) -> str:

@@ -9,10 +9,11 @@ import numpy.typing as npt
 import torch
 
 from cissl import analysis, losses, records
-from cissl.execution import one_thread, prepare
+from cissl.execution import one_thread
 from cissl.methods import named
 from cissl.randomness import stream
 from cissl.run import Run
+from cissl.task import prepare
 
 DATASETS = ("two-moons", "four-spins")
 METHODS = ("supervised", "pi", "mean-teacher", "mean-teacher+scl")
@@ -22,7 +23,7 @@ def toy(seeds: int = 5, methods: Sequence[str] = METHODS, steps: int | None = No
     """`methods=["all"]` are the paper's eight."""
     if seeds < 1:
         raise ValueError(f"a study needs at least 1 seed, got {seeds}")
-    shorter = {} if steps is None else {"steps": steps}
+    shorter: dict[str, Any] = {} if steps is None else {"steps": steps}
     return [
         Run(dataset=dataset, method=name, seed=seed, **shorter)
         for dataset in DATASETS
