@@ -4,6 +4,7 @@ import os
 
 import hypothesis
 import jaxtyping
+import pytest
 import torch
 
 # Before anything imports cissl: the hook rewrites modules as they are loaded.
@@ -17,3 +18,11 @@ os.environ["MPLBACKEND"] = "Agg"
 # Derandomised: a test that passes here passes everywhere, and a failure comes back when asked to.
 hypothesis.settings.register_profile("cissl", deadline=None, max_examples=40, derandomize=True)
 hypothesis.settings.load_profile("cissl")
+
+
+@pytest.fixture
+def unchecked():
+    """Without the run-time checks of shapes, as users have it."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

@@ -1,6 +1,7 @@
 """What must hold for every method: each agrees with a slow loop written from the formulas (tests/reference.py), its
 unlabeled samples teach the student and only the student, and a step draws, moves and keeps nothing it should not."""
 
+import contextlib
 import copy
 import random
 
@@ -11,13 +12,16 @@ import torch
 from builders import ALL, CONSISTENT, COUNTS, RAMP, batches, gradients, network, step_of
 from torch import nn
 from torch.func import stack_module_state, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cissl.batches import StackedBatches
 from cissl.losses import probabilities
 from cissl.many_seeds import FunctionalNetwork
 from cissl.methods import PAPER, method, unit
 from cissl.objective import ModuleNetwork, Step, TeacherNetwork, objective, predicted, still_statistics
-from cissl.training import Average, sgd
+from cissl.training import Average, EagerLearner, sgd
+from cissl.training import train as taken
+from cissl.views import Views
 
 NUMPY = {"toy-mlp": reference.toy_mlp, "small": reference.small, "small-norm": reference.small}
 IMAGE = (1, 2, 3)
@@ -420,6 +424,56 @@ def test_a_step_changes_neither_its_batch_nor_its_weights(name):
     assert all(torch.equal(batch[key], value) for key, value in kept.items())
     after = student.state_dict(), teacher.state_dict() if teacher is not None else {}
     assert all(torch.equal(after[i][key], value) for i in (0, 1) for key, value in before[i].items())
+
+
+# --- nothing waits for the device ---
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_step_stays_on_its_device(name, monkeypatch):
+    """Of meta tensors only shapes are known: whatever looks at a value or comes from another device is an error."""
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)  # which does not know this device
+    monkeypatch.setattr(torch, "autocast", lambda device, enabled: contextlib.nullcontext())
+    step, teacher, student, drawn = prepare(name, "convnet", dtype=torch.float32)
+    batch = {key: value.to("meta") for key, value in drawn.step(3).items()}
+    step.to("meta")
+    if teacher is not None:
+        teacher.to("meta")
+    losses = step(batch)
+    losses["loss"].backward()
+    assert {value.device.type for value in losses.values()} == {"meta"}
+    assert {parameter.grad.device.type for parameter in student.parameters()} == {"meta"}
+
+
+class Unread(TorchDispatchMode):
+    """Counts what a device would have to be waited for: a value that Python reads, a shape that depends on values."""
+
+    WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "unique", "is_nonzero", "bincount")
+
+    def __init__(self):
+        super().__init__()
+        self.waits = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function.__name__.split(".")[0].strip("_") in {name.strip("_") for name in self.WAITS}:
+            self.waits.append(function.__name__)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_loop_looks_at_no_value(name):
+    """Drawing the batch, forward, backward, the optimizer, the teacher: a GPU is asked for all of it in advance."""
+    student = network("convnet", (3, 8, 8), torch.float32)
+    step, teacher = step_of(name, student)
+    drawn = batches(step.method, (3, 8, 8), torch.float32, view=Views(flip=True, crop=2, noise=0.15))
+    optimizer = sgd(student.parameters(), 0.1, 0.9, 1e-4)
+    average = None if teacher is None else Average(teacher.parameters(), student.parameters(), 0.95)
+    learner = EagerLearner(step, list(student.parameters()))
+    with Unread() as seen:
+        assert len(list(taken(learner, optimizer, drawn, lambda step: 0.1, range(1, 4), average))) == 3
+        assert seen.waits == []
+        student.classifier.bias.sum().item()
+    assert seen.waits == ["_local_scalar_dense.default"]  # it does notice
 
 
 # --- shards ---

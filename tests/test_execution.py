@@ -95,6 +95,31 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
         execute(small(steps=4, validations=0, seed=1), tmp_path, machine=CPU)
 
 
+def test_a_folder_where_nothing_was_trained_yet_is_nobodys(tmp_path):
+    """The first try had a mistake in it: the corrected command may go to the same folder."""
+    with pytest.raises(ValueError, match="unknown network"):
+        execute(small(network="convnett"), tmp_path, machine=CPU)
+    assert execute(small(steps=4, validations=0), tmp_path, machine=CPU)["status"] == "done"
+
+
+def test_a_folder_with_checkpoints_of_another_run_is_refused(tmp_path):
+    def stop(status):
+        if status.step >= 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(small(), tmp_path, stop, Machine(accelerator="cpu", checkpoint_every=10))
+    with pytest.raises(ValueError, match=r"holds another run \(seed 0 there, 1 here\)"):
+        execute(small(seed=1), tmp_path, machine=CPU)
+    assert checkpoints.newest_first(tmp_path)
+
+
+def test_a_device_that_is_not_there_is_a_sentence(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ValueError, match=r"this machine cannot train on 1 x cuda: .*not available"):
+        execute(small(), machine=Machine(accelerator="cuda"))
+
+
 def test_a_second_process_in_the_same_folder_is_refused(tmp_path):
     with records.only_process(tmp_path), pytest.raises(ValueError, match="another process is training"):
         execute(small(), tmp_path, machine=CPU)

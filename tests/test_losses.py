@@ -3,7 +3,6 @@
 import io
 import math
 
-import jaxtyping
 import numpy as np
 import pytest
 import reference
@@ -29,14 +28,6 @@ OF_A_LABEL = {
     },
 }
 NAMES = {"ids": lambda f: f.__name__ if callable(f) else None}
-
-
-@pytest.fixture
-def unchecked():
-    """Without the run-time checks of shapes, as users have it."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @st.composite

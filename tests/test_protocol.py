@@ -291,6 +291,11 @@ def test_samples_are_drawn_from_all_over_the_class():
     assert labeled.min() < 200 < 4800 < labeled.max()
 
 
+def test_a_split_is_shown_by_its_counts():
+    shown = repr(split(BALANCED, labeled=40, imbalance=10, unlabeled_total=8, validation_per_class=2, seed=1))
+    assert shown == "Split(labeled=40 [2, 23, 5, 10], unlabeled=8 [1, 4, 1, 2], validation=8)"
+
+
 # --- shortage ---
 
 UNEQUAL = np.repeat([0, 1, 2], [1000, 20, 1000])
@@ -407,6 +412,10 @@ def test_labels_beyond_the_number_of_classes():
         ({"unlabeled": "other"}, "must be one of same, half, uniform, not 'other'"),
         ({"on_shortage": "ignore"}, 'must be "error" or "cap", not \'ignore\''),
         ({"imbalance": 0.5}, "at least 1, not 0.5"),
+        ({"imbalance": "10"}, "at least 1, not '10'"),
+        ({"imbalance": None, "unlabeled": "half"}, "at least 1, not None"),
+        ({"labeled": 40.0}, "labeled must be a whole number, not 40.0"),
+        ({"labeled": "40"}, "labeled must be a whole number, not '40'"),
         ({"labeled": 3}, "3 samples cannot give each of 4 classes at least one"),
         ({"labeled": 0}, "0 samples cannot give"),
         ({"unlabeled_total": 3}, "3 samples cannot give each of 4 classes"),
@@ -416,7 +425,7 @@ def test_labels_beyond_the_number_of_classes():
         ({"n_classes": 1}, "n_classes must be at least 2"),
     ],
 )
-def test_settings_that_cannot_be(change, message):
+def test_settings_that_cannot_be(change, message, unchecked):
     with pytest.raises(ValueError, match=message):
         split(BALANCED, **({"labeled": 40, "imbalance": 10} | change))
 

@@ -174,7 +174,7 @@ def test_a_copy_with_another_method_is_of_that_method():
         ({"imbalance": float("inf")}, "imbalance: input should be a finite number, got inf"),
         ({"learning_rate": float("inf")}, "learning_rate: input should be a finite number, got inf"),
         ({"ramp": float("nan")}, "ramp: input should be"),
-        ({"labeled": 0, "steps": -1}, "steps: input should be greater than 0, got -1; labeled: input should be greater"),
+        ({"labeled": 0, "steps": -1}, "steps: input should be greater than 0, got -1; labeled: input should be gr"),
         ({"seed": -1}, "seed: input should be greater than or equal to 0, got -1"),
         ({"seed": 1.5}, "seed: input should be a valid integer"),
         ({"unlabeled_batch": 0}, "'mean-teacher+scl' learns from unlabeled samples: give unlabeled_batch at least 1"),

@@ -20,6 +20,7 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from lightning_fabric.plugins.precision import MixedPrecision
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from torch import Tensor, nn
 
 import cissl
@@ -118,7 +119,10 @@ class Machine:
         if self.cuda_graphs and (accelerator != "cuda" or self.devices > 1):
             raise ValueError("CUDA graphs are for one CUDA device: leave them out here")
         strategy = "ddp" if self.devices > 1 else "auto"
-        return Fabric(accelerator=accelerator, devices=self.devices, strategy=strategy, plugins=plugins)
+        try:
+            return Fabric(accelerator=accelerator, devices=self.devices, strategy=strategy, plugins=plugins)
+        except (RuntimeError, ValueError, MisconfigurationException) as error:
+            raise ValueError(f"this machine cannot train on {self.devices} x {accelerator}: {error}") from error
 
 
 for _name in ("lightning.fabric", "lightning_fabric", "lightning_utilities"):  # advice to whoever writes the loop
@@ -162,8 +166,9 @@ def execute(
 
 
 def begin(run: Description, folder: Path) -> None:
-    """The description is written first, so that a folder that cannot be written is found out before training."""
-    if (folder / "run.json").exists():
+    """The description is written first, so that a folder that cannot be written is found out before training. One that
+    got no further than its description, for want of data perhaps, stands in nobody's way."""
+    if (folder / "run.json").exists() and checkpoints.newest_first(folder):
         check_same(run, records.read_json(folder / "run.json"), folder)
     with records.readable_errors(folder):
         records.write_json(folder / "run.json", run.model_dump())

@@ -4,7 +4,8 @@ import operator
 import random
 import warnings
 from dataclasses import dataclass
-from math import floor, inf, isfinite
+from math import floor, inf
+from numbers import Real
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,12 @@ class Split:
     validation: IntArray
     labeled_counts: IntArray
     unlabeled_counts: IntArray
+
+    def __repr__(self) -> str:
+        return (
+            f"Split(labeled={len(self.labeled)} {self.labeled_counts.tolist()}, "
+            f"unlabeled={len(self.unlabeled)} {self.unlabeled_counts.tolist()}, validation={len(self.validation)})"
+        )
 
     @property
     def labeled_imbalance(self) -> float:
@@ -104,8 +111,10 @@ def split(
     """
     if on_shortage not in ("error", "cap"):
         raise ValueError(f'on_shortage must be "error" or "cap", not {on_shortage!r}')
+    labeled = _whole("labeled", labeled, minimum=0)
     seed = _whole("seed", seed, minimum=0)  # random.Random takes −1 for 1
     validation_per_class = _whole("validation_per_class", validation_per_class, minimum=0)
+    imbalance = _ratio(imbalance)
     classes = _check_labels(labels, n_classes)
     available = np.bincount(classes, minlength=n_classes or 0)
     n_classes = len(available)
@@ -142,13 +151,17 @@ def split(
 def _shares(imbalance: float, n_classes: int) -> FloatArray:
     """ρ^(−(R − 1)/(C − 1)) for each rank R, most frequent first."""
     n_classes = _whole("n_classes", n_classes, minimum=2)
-    if not (isfinite(imbalance) and imbalance >= 1):
+    ranks = np.arange(n_classes, dtype=np.float64)
+    return np.asarray(_ratio(imbalance) ** (-ranks / (n_classes - 1)), dtype=np.float64)
+
+
+def _ratio(imbalance: object) -> float:
+    if not (isinstance(imbalance, Real) and 1 <= float(imbalance) < inf):
         raise ValueError(
-            f"imbalance is the most frequent class over the least frequent one, at least 1, not {imbalance}; "
+            f"imbalance is the most frequent class over the least frequent one, at least 1, not {imbalance!r}; "
             "give 1 for balanced classes"
         )
-    ranks = np.arange(n_classes, dtype=np.float64)
-    return np.asarray(float(imbalance) ** (-ranks / (n_classes - 1)), dtype=np.float64)
+    return float(imbalance)
 
 
 def _unlabeled_imbalance(unlabeled: str, imbalance: float) -> float:
