@@ -1,6 +1,8 @@
 """What every test shares: shapes and types are checked at run time here, and only here."""
 
 import os
+import sys
+import warnings
 
 import hypothesis
 import jaxtyping
@@ -26,3 +28,24 @@ def unchecked():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def cissl(capsys, monkeypatch, tmp_path):
+    """Runs a command in an empty folder: its exit code, and what it wrote to standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("TERMINAL_WIDTH", "100")
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # put back afterwards
+
+    def run(*arguments):
+        from cissl import cli  # after the hook
+
+        monkeypatch.setattr(sys, "argv", ["cissl", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        assert "Traceback" not in said.out + said.err
+        return ended.value.code or 0, said.out, said.err
+
+    return run

@@ -19,24 +19,6 @@ SMALL = ("--steps", "5", "--seeds", "2", "--methods", "supervised,mean-teacher")
 RUNS = toy(seeds=2, steps=5, methods=["supervised", "mean-teacher"])
 
 
-@pytest.fixture
-def cissl(capsys, monkeypatch, tmp_path):
-    """Runs a command in an empty folder: its exit code, and what it wrote to standard output and standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setenv("TERMINAL_WIDTH", "100")
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["cissl", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        said = capsys.readouterr()
-        assert "Traceback" not in said.out + said.err
-        return ended.value.code or 0, said.out, said.err
-
-    return run
-
-
 def results(folder):
     return {path.parent.name: path.read_bytes() for path in folder.glob("*/result.json")}
 

@@ -209,7 +209,7 @@ def test_two_processes_train_one_run(launcher, alone, tmp_path):
     launchers = {"cissl": (sys.executable, "-m"), "torchrun": torchrun}
     done = train(tmp_path, "--steps", "40", "--devices", "2", launcher=launchers[launcher])
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Test error at") == 1
+    assert done.stdout.count("Test error in % at") == 1
     with np.load(tmp_path / "weights.npz") as weights:
         for name in alone:
             np.testing.assert_allclose(weights[name], alone[name], rtol=1e-3, atol=1e-5)

@@ -3,6 +3,7 @@
 import re
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,7 +38,8 @@ Out = Annotated[
 
 
 def main() -> None:
-    """A user's mistake is one sentence and exit status 2, never a traceback."""
+    """A user's mistake is one sentence and exit status 2, never a traceback; a warning is one sentence too."""
+    warnings.formatwarning = lambda message, category, *_: f"warning: {message}\n"
     try:
         app(prog_name="cissl")
     except (ValueError, OSError) as error:

@@ -15,40 +15,50 @@ if TYPE_CHECKING:
 
 EVERY_LINE = 10.0  # seconds between lines where there is no terminal
 
-Default = "the paper's for the data set"
+
+def _given(what: str) -> Any:
+    """An option whose default depends on the data set: the command's own help says which."""
+    return typer.Option(help=what, show_default=False)
 
 
 def train(
     dataset: Annotated[str, typer.Option(help="Data set, see `cissl data list`.")],
-    out: Annotated[Path, typer.Option(help="The run's folder: checkpoints and result. The same command goes on.")],
+    out: Annotated[Path, typer.Option(help="The run's folder: checkpoints and result.")],
     method: Annotated[str, typer.Option(help="Method, see `cissl list`.")] = "mean-teacher+scl",
-    labeled: Annotated[int | None, typer.Option(help="Labeled samples.", show_default=Default)] = None,
-    imbalance: Annotated[float | None, typer.Option(help="ρ of the labeled samples.", show_default=Default)] = None,
+    labeled: Annotated[int | None, _given("Labeled samples.")] = None,
+    imbalance: Annotated[float | None, _given("ρ of the labeled samples.")] = None,
     unlabeled: Annotated[str, typer.Option(help="Imbalance of the unlabeled samples: same, half, uniform.")] = "same",
-    unlabeled_total: Annotated[int | None, typer.Option(help="Unlabeled samples.", show_default=Default)] = None,
-    validation_per_class: Annotated[int | None, typer.Option(help="Held out.", show_default=Default)] = None,
+    unlabeled_total: Annotated[int | None, _given("Unlabeled samples.")] = None,
+    validation_per_class: Annotated[int | None, _given("Held out.")] = None,
     reweight: Annotated[str, typer.Option(help="Of the labeled loss: ce (none), in, focal, cb.")] = "ce",
     option: Annotated[
         list[str] | None, typer.Option(help="A hyper-parameter of the method, as name=value; repeatable.")
     ] = None,
-    network: Annotated[
-        str | None, typer.Option(help="See `cissl list`, or module:callable.", show_default=Default)
-    ] = None,
-    preprocessing: Annotated[str | None, typer.Option(help="none, standardize, gcn+zca.", show_default=Default)] = None,
-    steps: Annotated[int | None, typer.Option(help="Every schedule scales with them.", show_default=Default)] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="At the start.", show_default=Default)] = None,
-    validations: Annotated[int | None, typer.Option(help="How often to validate.", show_default=Default)] = None,
+    network: Annotated[str | None, _given("See `cissl list`, or module:callable.")] = None,
+    preprocessing: Annotated[str | None, _given("none, standardize, gcn+zca.")] = None,
+    steps: Annotated[int | None, _given("Every schedule scales with them.")] = None,
+    learning_rate: Annotated[float | None, _given("At the start.")] = None,
+    validations: Annotated[int | None, _given("How often to validate.")] = None,
     precision: Annotated[str, typer.Option(help="32-true or bf16-mixed.")] = "32-true",
-    sync_batchnorm: Annotated[bool, typer.Option(help="Statistics over all devices' samples.")] = False,
+    sync_batchnorm: Annotated[
+        bool, typer.Option("--sync-batchnorm", help="Statistics over all devices' samples.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Of everything random in the run.")] = 0,
     accelerator: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to train.")] = "auto",
     devices: Annotated[int, typer.Option(help="How many; each takes its share of every batch.", min=1)] = 1,
-    cuda_graphs: Annotated[bool, typer.Option(help="A step as one CUDA graph: for one GPU, faster.")] = False,
+    cuda_graphs: Annotated[
+        bool, typer.Option("--cuda-graphs", help="A step as one CUDA graph: for one GPU, faster.")
+    ] = False,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the data sets.", show_default="CISSL_DATA")] = None,
     checkpoint_every: Annotated[int | None, typer.Option(help="Steps.", min=1, show_default="20 times a run")] = None,
     checkpoint_minutes: Annotated[float, typer.Option(help="At least this often.", min=0)] = 10.0,
 ) -> None:
-    """Train and evaluate one run: the paper's, unless said otherwise."""
+    """Train and evaluate one run.
+
+    What is not given is the paper's: for the data set, else for all images.
+
+    The same command goes on where it was stopped.
+    """
     from cissl.execution import Machine, execute
     from cissl.run import Run
 
@@ -66,6 +76,7 @@ def train(
         data_dir=data_dir, accelerator=accelerator, devices=devices, cuda_graphs=cuda_graphs,
         checkpoint_every=checkpoint_every, checkpoint_minutes=checkpoint_minutes,
     )  # fmt: skip
+    done = (out / "result.json").exists()
     try:
         with _watch(run) as watch:
             result = execute(run, out, watch, machine)
@@ -73,6 +84,8 @@ def train(
         typer.echo("\nStopped; the same command goes on from the last checkpoint.", err=True)
         raise typer.Exit(130) from None
     if _speaks():
+        if done:
+            typer.echo("This run is done already.")
         _print(result, out)
 
 
@@ -157,12 +170,13 @@ def _print(result: dict[str, Any], out: Path) -> None:
         typer.echo(f"Written: {out / 'result.json'}. Try a smaller --learning-rate.")
         return
     chosen = f"best validation (step {result['best_step']})" if result["best_step"] else "last step"
-    typer.echo(f"Test error at the {chosen}, of all classes, of the major and of the minor one:")
+    typer.echo(f"Test error in % at the {chosen}")
+    typer.echo(f"{'':9}{'all':>8}{'major':>8}{'minor':>8}{'balanced':>10}")
     for who in ("student", "teacher"):
         if (seen := result[who]) is not None:
-            numbers = (seen["error"], seen["major_error"], seen["minor_error"])
-            texts = ("    –  " if number is None else f"{100 * number:6.2f}%" for number in numbers)
-            typer.echo(f"  {who}  {'  '.join(texts)}   balanced {100 * seen['balanced_error']:.2f}%")
+            numbers = (seen[name] for name in ("error", "major_error", "minor_error", "balanced_error"))
+            all_, major, minor, balanced = ("–" if number is None else f"{100 * number:.2f}" for number in numbers)
+            typer.echo(f"  {who}{all_:>8}{major:>8}{minor:>8}{balanced:>10}")
     typer.echo(f"Labeled samples per class: {', '.join(map(str, result['labeled_counts']))}")
     typer.echo(f"Unlabeled:                 {', '.join(map(str, result['unlabeled_counts']))}")
     typer.echo(f"Written: {out / 'result.json'}")
