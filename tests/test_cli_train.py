@@ -142,3 +142,29 @@ def test_a_warning_is_one_sentence_too(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stderr.startswith("warning: ZCA cannot be kept for the next run (")
     assert ".py:" not in done.stderr
+
+
+SLURM = {"SLURM_NTASKS": "4", "SLURM_NTASKS_PER_NODE": "2", "SLURM_JOB_NAME": "job"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "devices"),
+    [
+        ({}, 1),
+        ({"TORCHELASTIC_RUN_ID": "none", "LOCAL_WORLD_SIZE": "3"}, 3),
+        (SLURM, 2),
+        ({**SLURM, "SLURM_JOB_NAME": "bash"}, 1),  # a shell on a node is no step of several tasks
+    ],
+)
+def test_the_launcher_says_how_many_devices(environment, devices, cissl, monkeypatch):
+    class Asked(ValueError):
+        pass
+
+    def execute(run, folder, watch, machine):
+        raise Asked(f"{machine.devices} devices")
+
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(execution, "execute", execute)
+    assert cissl(*TOY)[2] == f"error: {devices} devices\n"
+    assert cissl(*TOY, "--devices", 5)[2] == "error: 5 devices\n"

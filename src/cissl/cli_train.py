@@ -1,5 +1,6 @@
 """`cissl train`: one run by its description, with progress, checkpoints and a result to read."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -45,7 +46,12 @@ def train(
     ] = False,
     seed: Annotated[int, typer.Option(help="Of everything random in the run.")] = 0,
     accelerator: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to train.")] = "auto",
-    devices: Annotated[int, typer.Option(help="How many; each takes its share of every batch.", min=1)] = 1,
+    devices: Annotated[
+        int | None,
+        typer.Option(
+            help="How many; each takes its share of every batch.", min=1, show_default="1, or as torchrun or Slurm say"
+        ),
+    ] = None,
     cuda_graphs: Annotated[
         bool, typer.Option("--cuda-graphs", help="A step as one CUDA graph: for one GPU, faster.")
     ] = False,
@@ -73,7 +79,7 @@ def train(
         **{name: value for name, value in given.items() if value is not None},
     )  # fmt: skip
     machine = Machine(
-        data_dir=data_dir, accelerator=accelerator, devices=devices, cuda_graphs=cuda_graphs,
+        data_dir=data_dir, accelerator=accelerator, devices=devices or _started_together(), cuda_graphs=cuda_graphs,
         checkpoint_every=checkpoint_every, checkpoint_minutes=checkpoint_minutes,
     )  # fmt: skip
     done = (out / "result.json").exists()
@@ -89,10 +95,18 @@ def train(
         _print(result, out)
 
 
+def _started_together() -> int:
+    """How many processes of this machine torchrun or a Slurm step has started for this one run."""
+    from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
+    from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+
+    if TorchElasticEnvironment.detect():
+        return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    return int(os.environ.get("SLURM_NTASKS_PER_NODE", 1)) if SLURMEnvironment.detect() else 1
+
+
 def _speaks() -> bool:
     """Of the processes of one run only the first prints."""
-    import os
-
     return os.environ.get("LOCAL_RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
 
 
