@@ -27,13 +27,12 @@ import cissl
 from cissl import checkpoints, records
 from cissl.batches import StackedBatches, Steps
 from cissl.many_seeds import ManySeeds
-from cissl.records import CurveFile, Result
+from cissl.records import Curve, CurveFile, Result
 from cissl.run import Description, Run
 from cissl.task import prepare
 from cissl.training import (
     LOOK_EVERY,
     Average,
-    Curve,
     EagerLearner,
     GraphLearner,
     Record,

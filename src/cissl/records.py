@@ -8,11 +8,10 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
-
-from cissl.training import Curve
+import numpy.typing as npt
 
 try:
     import fcntl
@@ -71,6 +70,14 @@ def read_result(folder: Path) -> Result | None:
     return result
 
 
+class Curve(NamedTuple):
+    """Losses of a stretch of steps: `losses[name]` is (steps,), or (steps, seeds)."""
+
+    steps: npt.NDArray[np.int64]
+    losses: dict[str, npt.NDArray[np.float64]]
+    learning_rates: npt.NDArray[np.float64]
+
+
 class CurveFile:
     """steps.csv: a row for each stretch of steps with the mean of each loss in it."""
 
@@ -103,21 +110,31 @@ def read_json(path: Path) -> Any:
 
 
 @contextlib.contextmanager
-def only_process(folder: Path) -> Iterator[None]:
-    """One process trains in a folder: the lock goes with the process, however it ends."""
+def locked(path: Path, wait: bool = True) -> Iterator[None]:
+    """One process at a time within: the lock goes with the process, however it ends. BlockingIOError if not to wait."""
     if fcntl is None:
         yield
         return
-    with readable_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
+    with readable_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.open("w")
     with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+
+
+class Busy(ValueError):
+    """Another process trains there."""
+
+
+@contextlib.contextmanager
+def only_process(folder: Path) -> Iterator[None]:
+    """One process trains in a folder."""
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(locked(folder / ".lock", wait=False))
         except BlockingIOError:
-            raise ValueError(
-                f"another process is training in {folder}: wait for it, or choose another folder"
-            ) from None
+            raise Busy(f"another process is training in {folder}: wait for it, or choose another folder") from None
         yield
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from cissl import datasets, records, schedules
+from cissl import datasets, protocol, records, schedules
 from cissl.methods import Method, method
 from cissl.names import unknown
 from cissl.objective import Reweight, check_reweight
@@ -44,9 +44,10 @@ PAPER: dict[str, dict[str, Any]] = {
         "network": "convnet",
         "labeled": 100,
         "imbalance": 10,
-        "steps": 2_000,
+        "steps": 500,
     },
 }
+SEEDS_TOGETHER = ("toy-mlp", "mlp")  # the networks whose seeds are trained at once: small, without BatchNorm
 # Likewise for hyper-parameters of methods, where the method has them.
 PAPER_OPTIONS: dict[str, dict[str, Any]] = {
     "two-moons": {"form": "linear"},
@@ -96,6 +97,18 @@ class Description(BaseModel):
 
     def __hash__(self) -> int:
         return hash(self.name)
+
+    def changed(self, **fields: Any) -> Self:
+        """The same description but for these fields."""
+        fixed = {"dataset", "method", "seed"} & fields.keys()
+        if fixed:
+            raise ValueError(f"{min(fixed)} says which run it is, with defaults of its own: make another run instead")
+        return type(self)(**{**self.model_dump(), **fields})
+
+    @property
+    def seeds_together(self) -> bool:
+        """Whether seeds of this run are trained at once, as one batched model."""
+        return False
 
     def rate(self, step: int) -> float:
         """The learning rate of a step."""
@@ -160,6 +173,10 @@ class Training(Description):
     def made(self) -> Method:
         return method(self.method, **self.options)
 
+    @property
+    def seeds_together(self) -> bool:
+        return self.network in SEEDS_TOGETHER
+
     def rate(self, step: int) -> float:
         return self.learning_rate * schedules.learning_rate(self.schedule, step, self.steps)
 
@@ -190,7 +207,10 @@ class Run(Training):
             fields = {**PAPER.get(dataset, {}), **fields}
             if dataset not in datasets.DATASETS:
                 raise unknown("data set", dataset, datasets.DATASETS)
-        return super().completed(fields)
+        complete = super().completed(fields)
+        if complete.get("unlabeled_batch") == 0 and complete.get("unlabeled") in protocol.UNLABELED_TYPES:
+            complete["unlabeled"] = "same"  # they are not looked at: one run, whatever their kind
+        return complete
 
     @classmethod
     def paper_options(cls, fields: dict[str, Any]) -> dict[str, Any]:

@@ -1,200 +1,284 @@
-"""A study is a list of runs; this executes it on this machine. The same run is never done twice."""
+"""A study is a list of runs; this gets them done, here or on a cluster. The same run is never done twice."""
 
 import contextlib
-import multiprocessing
 import os
-import signal
+import shutil
+import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 
-from cissl import records
-from cissl.execution import Machine, execute, execute_seeds, one_thread
-from cissl.run import Run
+from cissl import leases, records
+from cissl.execution import Machine, Status, execute, execute_seeds
+from cissl.run import Description, Run
 
 SEEDS_AT_ONCE = 20  # more gain little, and shorter work spreads better over processes
-SEEDS_TOGETHER = ("toy-mlp", "mlp")  # the networks whose seeds are trained at once: small, without BatchNorm
+LOOK_AGAIN = 0.5  # seconds between looks at what other launchers do
+Group = list[Description]
 Progress = Callable[[int, int], object]  # steps done (of one run each), runs finished
 
 
 class Failure(NamedTuple):
-    runs: list[Run]
+    runs: Group
     reason: str
 
 
-def pending(runs: Sequence[Run], folder: Path) -> list[Run]:
+class Ended(NamedTuple):
+    """How the work on a group ended: `elsewhere` are the runs that somebody else is doing."""
+
+    elsewhere: Group
+    reason: str | None = None
+    tries: int = 2  # how often such a failure is tried: not again where the description is the mistake
+
+
+class Workers(Protocol):
+    """Where groups of runs are worked on: this process, processes of this machine, or a cluster."""
+
+    def has_room(self) -> bool: ...
+
+    def give(self, group: Group) -> None: ...
+
+    def wait(self, seconds: float, told: Callable[[Group, int], None]) -> list[tuple[Group, Ended]]:
+        """Wait for something to happen, not longer than that; say the steps that were taken, return what ended."""
+
+    def stop(self) -> None: ...
+
+
+# ---- What there is to do
+
+
+def pending(runs: Iterable[Description], folder: Path) -> Group:
     return [run for run in dict.fromkeys(runs) if records.read_result(folder / run.name) is None]
 
 
-def groups(runs: Sequence[Run]) -> list[list[Run]]:
+def groups(runs: Sequence[Description]) -> list[Group]:
     """Runs that are trained at once: those that differ in their seed only, where the network is made for it."""
-    alike: dict[str, list[Run]] = {}
+    alike: dict[str, Group] = {}
     for run in runs:
-        together = run.network in SEEDS_TOGETHER
-        alike.setdefault(records.canonical({**run.model_dump(), "seed": 0 if together else run.seed}), []).append(run)
+        described = run.model_dump() | ({"seed": 0} if run.seeds_together else {})
+        alike.setdefault(records.canonical(described), []).append(run)
     return [many[i : i + SEEDS_AT_ONCE] for many in alike.values() for i in range(0, len(many), SEEDS_AT_ONCE)]
 
 
-def execute_study(
-    runs: Sequence[Run], folder: Path, jobs: int, progress: Progress, machine: Machine | None = None
-) -> list[Failure]:
-    """Do what is not done yet, `jobs` processes side by side, one thread each: the thread count is part of a result."""
-    waiting = groups(pending(runs, folder))
-    with records.readable_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    if jobs > 1 and len(waiting) > 1:
-        return _in_processes(waiting, folder, min(jobs, len(waiting)), progress, machine)
-    with one_thread():
-        return [failed for group in waiting if (failed := _in_here(group, folder, progress, machine)) is not None]
+def beside(folder: Path) -> list[Path]:
+    """The other studies next to this one: a run that one of them has is the same run."""
+    here = folder.resolve()
+    return sorted(path.parent for path in here.parent.glob("*/study.json") if path.parent != here)
 
 
-def _in_here(group: list[Run], folder: Path, progress: Progress, machine: Machine | None) -> Failure | None:
-    told = Told(group, progress)
-    return told.ended(_do(group, folder, told, machine), folder)
+def bring(run: Description, folder: Path, others: Sequence[Path]) -> bool:
+    """Take a finished run over from another study: linked, not copied, where the file system can."""
+    for other in others:
+        theirs, mine = other / run.name, folder / run.name
+        if (theirs / "result.json").is_file():
+            mine.mkdir(parents=True, exist_ok=True)
+            # The result last: whoever sees it finds the rest.
+            for path in sorted(theirs.iterdir(), key=lambda path: path.name == "result.json"):
+                if path.is_file() and path.suffix in (".json", ".csv", ".npz") and path.name != leases.NAME:
+                    _link(path, mine / path.name)
+            return True
+    return False
 
 
-class Told:
-    """Passes a group's progress on as steps of single runs."""
-
-    def __init__(self, group: list[Run], progress: Progress) -> None:
-        self.group, self.progress, self.steps = group, progress, 0
-
-    def __call__(self, steps: int) -> None:
-        self.steps += steps
-        self.progress(steps * len(self.group), 0)
-
-    def ended(self, reason: str | None, folder: Path) -> Failure | None:
-        """What diverged or failed trains no further. A failure is of those runs that have no result."""
-        failed = [run for run in self.group if reason and not (folder / run.name / "result.json").exists()]
-        left = self.group[0].steps - self.steps
-        self.progress(left * len(self.group), len(self.group) - len(failed))
-        return Failure(failed, reason) if reason and failed else None
-
-
-def _do(group: list[Run], folder: Path, progress: Callable[[int], object], machine: Machine | None) -> str | None:
-    """Why it failed, None if it did not. What nobody foresaw leaves its traceback in the run's folder."""
+def _link(source: Path, target: Path) -> None:
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    beside.unlink(missing_ok=True)
     try:
-        if len(group) > 1 or group[0].network in SEEDS_TOGETHER:
-            execute_seeds(group, [folder / run.name for run in group], lambda status: progress(status.steps))
-        else:
-            execute(group[0], folder / group[0].name, lambda status: progress(status.steps), machine)
-    except (ValueError, OSError) as error:
-        return str(error)
+        os.link(source, beside)
+    except OSError:
+        shutil.copyfile(source, beside)
+    os.replace(beside, target)
+
+
+# ---- Doing one group: in whichever process that is
+
+
+def work(group: Group, folder: Path, others: Sequence[Path], told: Callable[[int], object], machine: Machine) -> Ended:
+    """Do what nobody else does of a group. What nobody foresaw leaves its traceback in the first run's output.log."""
+    try:
+        with leases.Leases(folder, others) as held:
+            with records.readable_errors(folder):
+                names = held.take([run.name for run in group])
+            mine = [run for run in group if run.name in names]
+            elsewhere = [run for run in group if run.name not in names]
+            try:
+                if mine:
+                    _execute(mine, folder, lambda status: _tell(status, held, told), machine)
+            except (leases.Lost, records.Busy):
+                return Ended(group)
+            return Ended(elsewhere)
+    except ValueError as error:
+        return Ended([], str(error), tries=1)
+    except OSError as error:
+        return Ended([], str(error))
     except Exception as error:
-        log = folder / group[0].name / "error.log"
-        with contextlib.suppress(OSError):
-            records.write_whole(log, lambda file: file.write(traceback.format_exc().encode()))
-        return f"{type(error).__name__}: {error} (the traceback is in {log})"
-    return None
+        log = folder / group[0].name / "output.log"
+        with contextlib.suppress(OSError), log.open("a") as file:
+            file.write(traceback.format_exc())
+        return Ended([], f"{type(error).__name__}: {error} (the traceback is in {log})")
 
 
-class Worker:
-    """A process, and the group of runs that it does at the moment."""
+def _tell(status: Status, held: leases.Leases, told: Callable[[int], object]) -> None:
+    held.tell(status.step, resumed=status.curve is None)
+    told(status.steps)
 
-    def __init__(self, folder: Path, group: list[Run], progress: Progress, machine: Machine | None) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, folder, machine), daemon=True)
-        with _deaf_to_ctrl_c():
-            self.process.start()
-        theirs.close()
-        self.told = Told(group, progress)
-        self.give(group, progress)
 
-    def give(self, group: list[Run], progress: Progress) -> bool:
-        """False if the process is gone."""
-        try:
-            self.connection.send(group)
-        except OSError:
+def _execute(group: Group, folder: Path, watch: Callable[[Status], object], machine: Machine) -> None:
+    if group[0].seeds_together:
+        runs = [run for run in group if isinstance(run, Run)]
+        execute_seeds(runs, [folder / run.name for run in group], watch)
+    else:
+        for run in group:
+            execute(run, folder / run.name, watch, machine)
+
+
+# ---- Getting all of them done
+
+
+def execute_study(
+    runs: Sequence[Description],
+    folder: Path,
+    workers: Workers,
+    progress: Progress,
+) -> list[Failure]:
+    """Do what is not done yet, together with whoever else is at the same study; what failed is tried once more.
+
+    Returns when every run has a result or has failed. One thread each: the thread count is part of a result.
+    """
+    launch = Launch(runs, folder, progress)
+    try:
+        while launch.groups or launch.busy or launch.elsewhere:
+            while launch.groups and workers.has_room():
+                if group := launch.take():
+                    workers.give(group)
+            for group, ended in workers.wait(LOOK_AGAIN, launch.told):
+                launch.ended(group, ended)
+            launch.look_elsewhere()
+    finally:
+        workers.stop()
+    return launch.failures
+
+
+class Launch:
+    """One launcher's view of a study: what is waiting, under way here, and under way elsewhere."""
+
+    def __init__(self, runs: Sequence[Description], folder: Path, progress: Progress) -> None:
+        self.folder, self.progress, self.others = folder, progress, beside(folder)
+        with records.readable_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            waiting = [run for run in pending(runs, folder) if not self._brought(run)]
+            for run in waiting:  # the same command again: what failed before has a new chance
+                if leases.seen(folder / run.name) is None:
+                    (folder / run.name / "failure.json").unlink(missing_ok=True)
+        self.groups = deque(groups(waiting))
+        self.busy: dict[str, int] = {}  # steps told of each group, by the name of its first run
+        self.elsewhere: Group = []
+        self.tries: Counter[str] = Counter()
+        self.failures: list[Failure] = []
+
+    def take(self) -> Group:
+        """What is still to be done of the next group."""
+        unfinished = [run for run in self.groups.popleft() if not self._finished(run)]
+        taken = [self._taken(run) for run in unfinished]
+        self.elsewhere += [run for run, is_taken in zip(unfinished, taken, strict=True) if is_taken]
+        group = [run for run, is_taken in zip(unfinished, taken, strict=True) if not is_taken]
+        if group:
+            self.busy[group[0].name] = 0
+        return group
+
+    def told(self, group: Group, steps: int) -> None:
+        self.busy[group[0].name] += steps
+        self.progress(steps * len(group), 0)
+
+    def ended(self, group: Group, ended: Ended) -> None:
+        """What diverged or failed trains no further. A failure is of those runs that have no result."""
+        told = self.busy.pop(group[0].name)
+        self.elsewhere += ended.elsewhere
+        mine = [run for run in group if run not in ended.elsewhere]
+        failed = [run for run in mine if ended.reason and not self._has_result(run)]
+        done = [run for run in mine if run not in failed]
+        for run in done:
+            (self.folder / run.name / "failure.json").unlink(missing_ok=True)
+        self.progress(sum(run.steps - told for run in done) - told * len(ended.elsewhere), len(done))
+        if failed and ended.reason:
+            self._failed(failed, ended, told)
+
+    def _failed(self, failed: Group, ended: Ended, told: int) -> None:
+        assert ended.reason is not None
+        self.tries.update(run.name for run in failed)
+        if self.tries[failed[0].name] < ended.tries:
+            self.progress(-told * len(failed), 0)
+            self.groups.append(failed)
+            return
+        for run in failed:
+            failure = {"reason": ended.reason, "tries": self.tries[run.name]}
+            with contextlib.suppress(OSError):
+                records.write_json(self.folder / run.name / "failure.json", failure)
+        self.progress(sum(run.steps - told for run in failed), 0)
+        self.failures.append(Failure(failed, ended.reason))
+
+    def look_elsewhere(self) -> None:
+        """What others did is done, what they failed at has failed, and what they left is ours to do."""
+        left: Group = []
+        for run in self.elsewhere:
+            if self._finished(run):
+                continue
+            if self._taken(run):
+                left.append(run)
+            elif (failure := self.folder / run.name / "failure.json").is_file():
+                self.progress(run.steps, 0)
+                self.failures.append(Failure([run], str(records.read_json(failure)["reason"])))
+            else:
+                self.groups.append([run])
+        self.elsewhere = left
+
+    def _has_result(self, run: Description) -> bool:
+        return (self.folder / run.name / "result.json").exists()
+
+    def _finished(self, run: Description) -> bool:
+        if not self._has_result(run) and not self._brought(run):
             return False
-        self.told = Told(group, progress)
+        self.progress(run.steps, 1)
         return True
 
-    def hear(self) -> tuple[int | None, str | None]:
-        """(steps, None) while training, (None, why it failed or None) at the end of the group."""
+    def _brought(self, run: Description) -> bool:
+        return bring(run, self.folder, self.others)
+
+    def _taken(self, run: Description) -> bool:
+        return any(leases.seen(folder / run.name) is not None for folder in (self.folder, *self.others))
+
+
+# ---- In this process
+
+
+class InHere:
+    """One group after the other, in this process, on one thread."""
+
+    def __init__(self, folder: Path, machine: Machine | None = None) -> None:
+        self.folder, self.machine, self.group = folder, machine or Machine(), list[Description]()
+
+    def has_room(self) -> bool:
+        return not self.group
+
+    def give(self, group: Group) -> None:
+        self.group = group
+
+    def wait(self, seconds: float, told: Callable[[Group, int], None]) -> list[tuple[Group, Ended]]:
+        group, self.group = self.group, []
+        if not group:
+            time.sleep(seconds)
+            return []
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
         try:
-            steps, reason = self.connection.recv()
-        except (EOFError, OSError):
-            self.process.join()
-            return None, _ending(self.process.exitcode)
-        return steps, reason
+            ended = work(group, self.folder, beside(self.folder), lambda steps: told(group, steps), self.machine)
+        finally:
+            torch.set_num_threads(before)
+        return [(group, ended)]
 
-    def dismiss(self) -> None:
-        with contextlib.suppress(OSError):
-            self.connection.send(None)
-        self.process.join()
-        self.connection.close()
-
-    def kill(self) -> None:
-        self.process.kill()  # nothing half-written can stay: files appear by rename
-        self.process.join()
-        self.connection.close()
-
-
-def _ending(exitcode: int | None) -> str:
-    if exitcode == -getattr(signal, "SIGKILL", 9):
-        return "its process was killed, often for want of memory: start the study again, perhaps with fewer --jobs"
-    return f"its process ended with exit code {exitcode}: start the study again"
-
-
-def _in_processes(
-    waiting: list[list[Run]], folder: Path, jobs: int, progress: Progress, machine: Machine | None
-) -> list[Failure]:
-    failures: list[Failure] = []
-    workers: list[Worker] = []
-    try:
-        while waiting or workers:
-            while waiting and len(workers) < jobs:
-                workers.append(Worker(folder, waiting.pop(0), progress, machine))
-            ready = wait([worker.connection for worker in workers])
-            for worker in [worker for worker in workers if worker.connection in ready]:
-                steps, reason = worker.hear()
-                if steps is not None:
-                    worker.told(steps)
-                    continue
-                if (failure := worker.told.ended(reason, folder)) is not None:
-                    failures.append(failure)
-                if waiting and worker.give(waiting[0], progress):
-                    waiting.pop(0)
-                else:
-                    workers.remove(worker)
-                    worker.dismiss()
-    finally:
-        for worker in workers:
-            worker.kill()
-    return failures
-
-
-@contextlib.contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """A process started within never sees Ctrl-C, not even while it imports; it comes to this one afterwards."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    resource_tracker.ensure_running()  # it would let the signal through again when it starts
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _work(connection: Connection, folder: Path, machine: Machine | None) -> None:
-    """A worker process: groups come in, (steps, None) while training and (None, reason) at the end go out."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this process
-    torch.set_num_threads(1)
-    # The parent is gone when its end of the pipe is: then there is nobody to work for.
-    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        while (group := connection.recv()) is not None:
-            reason = _do(group, folder, lambda steps: connection.send((steps, None)), machine)
-            connection.send((None, reason))
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    def stop(self) -> None:
+        pass

@@ -9,6 +9,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from cissl.records import Curve
+
 Losses = dict[str, Tensor]
 LOOK_EVERY = 100  # steps between looks at the losses: a look waits for the device
 
@@ -130,14 +132,6 @@ def train(
         if average is not None:
             average.follow(step)
         yield Record(step, {name: loss.detach() for name, loss in losses.items()}, rate)
-
-
-class Curve(NamedTuple):
-    """Losses of a stretch of steps: `losses[name]` is (steps,), or (steps, seeds)."""
-
-    steps: npt.NDArray[np.int64]
-    losses: dict[str, npt.NDArray[np.float64]]
-    learning_rates: npt.NDArray[np.float64]
 
 
 def stops(done: int, steps: int, *everys: int) -> Iterator[int]:
