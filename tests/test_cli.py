@@ -13,7 +13,7 @@ from processes import blocks, gone, members, started
 
 from cissl import __version__, cli, datasets, methods, networks, records, report
 from cissl.recipes import toy
-from cissl.study import execute_study, pending
+from cissl.study import InHere, execute_study, pending
 
 SMALL = ("--steps", "5", "--seeds", "2", "--methods", "supervised,mean-teacher")
 RUNS = toy(seeds=2, steps=5, methods=["supervised", "mean-teacher"])
@@ -234,7 +234,7 @@ def test_ctrl_c_stops_everything_and_the_study_can_go_on(moment, tmp_path):
     done = results(folder)
     assert len(done) == int(said[0].split()[1])
     assert all(json.loads(content)["status"] == "done" for content in done.values())
-    assert execute_study(runs, folder, 1, lambda *told: None) == []
+    assert execute_study(runs, folder, InHere(folder), lambda *told: None) == []
     assert pending(runs, folder) == []
     assert done.items() <= results(folder).items()
 

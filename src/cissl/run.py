@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -98,7 +98,7 @@ class Description(BaseModel):
     def __hash__(self) -> int:
         return hash(self.name)
 
-    def changed(self, **fields: Any) -> Self:
+    def changed(self, **fields: Any) -> "Description":
         """The same description but for these fields."""
         fixed = {"dataset", "method", "seed"} & fields.keys()
         if fixed:

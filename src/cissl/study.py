@@ -8,7 +8,7 @@ import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 
@@ -35,6 +35,7 @@ class Ended(NamedTuple):
     tries: int = 2  # how often such a failure is tried: not again where the description is the mistake
 
 
+@runtime_checkable
 class Workers(Protocol):
     """Where groups of runs are worked on: this process, processes of this machine, or a cluster."""
 
