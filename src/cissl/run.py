@@ -38,8 +38,8 @@ PAPER: dict[str, dict[str, Any]] = {
     "digits": {
         "crop": 1,
         "noise": 0.15,
-        "validation_per_class": 0,
-        "validations": 0,
+        "validation_per_class": 15,
+        "validations": 10,
         "preprocessing": "standardize",
         "network": "convnet",
         "labeled": 100,
