@@ -11,7 +11,7 @@ import sys
 import pytest
 from processes import blocks, gone, members, started
 
-from cissl import __version__, datasets, methods, networks, recipes, report
+from cissl import __version__, datasets, methods, networks, recipes, records, report
 from cissl.recipes import toy
 from cissl.study import InHere, execute_study, pending
 
