@@ -44,6 +44,7 @@ PAPER: dict[str, dict[str, Any]] = {
         "network": "convnet",
         "labeled": 100,
         "imbalance": 10,
+        "unlabeled_total": 360,  # the classes are not quite of one size: what each of them can give at any rank
         "steps": 500,
     },
 }
