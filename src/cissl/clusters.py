@@ -4,6 +4,8 @@ import contextlib
 import importlib.util
 import logging
 import os
+import socket
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +15,10 @@ import torch
 
 from cissl import leases
 from cissl.execution import Machine
+from cissl.processes import output_to
 from cissl.study import Ended, Group, beside, work
 
+ANSWERS_WITHIN = 5.0  # seconds
 TRIES = 5  # of a group whose machine or process went away: that is seldom the run's own fault
 
 
@@ -42,11 +46,14 @@ class Ray:
             self.machine = replace(self.machine, data_dir=self.machine.data_dir.absolute())
         here = {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
         started: dict[str, Any] = {"address": address} if address else here
+        if address:
+            _check_answers(address)
         try:
             ray.init(**started, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError) as error:
             where = f"the Ray cluster at {address}" if address else "Ray on this machine"
             raise ValueError(f"cannot reach {where}: {error}") from error
+        self._check_room({"CPU": cpus_per_run, "GPU": gpus_per_run}, may_grow=bool(address))
         threads = max(1, int(cpus_per_run))
         options = {"num_cpus": cpus_per_run, "num_gpus": gpus_per_run, "max_retries": 0}
         environment = {"env_vars": {"OMP_NUM_THREADS": str(threads)}}
@@ -55,6 +62,21 @@ class Ray:
         self.submit: Callable[[Group], Any] = lambda group: task.remote(group, str(self.folder), self.machine, threads)
         self.groups: dict[Any, Group] = {}
         self.steps: dict[Any, int] = {}
+
+    def _check_room(self, needed: dict[str, float], may_grow: bool) -> None:
+        """A run that fits on no machine would wait for ever."""
+        machines = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+        for what, much in needed.items():
+            most = max((machine.get(what, 0.0) for machine in machines), default=0.0)
+            if much > most and may_grow:
+                print(
+                    f"A run needs {much:g} {what}, and no machine of the cluster has more than {most:g} now: the runs "
+                    "wait until one joins.",
+                    file=sys.stderr,
+                )
+            elif much > most:
+                self.ray.shutdown()
+                raise ValueError(f"a run needs {much:g} {what}, and this machine has {most:g}: ask for less")
 
     def has_room(self) -> bool:
         return True  # Ray keeps what waits, and a cluster that grows by itself wants to see it
@@ -89,9 +111,27 @@ class Ray:
         self.ray.shutdown()
 
 
+def _check_answers(address: str) -> None:
+    """Whether anybody is there: Ray itself tries for minutes. It looks for what is on this machine at its outer
+    address."""
+    import ray
+
+    host, _, port = address.rpartition(":")
+    if not port.isdigit() or "/" in host:  # "auto", or a client's ray://
+        return
+    host = ray.util.get_node_ip_address() if host in ("localhost", "127.0.0.1") else host.strip("[]")
+    try:
+        socket.create_connection((host, int(port)), timeout=ANSWERS_WITHIN).close()
+    except (OSError, OverflowError) as error:
+        raise ValueError(
+            f"nobody answers at {host}:{port} ({error}): give the address that `ray start --head` printed"
+        ) from error
+
+
 def _task(group: Group, folder: str, machine: Machine, threads: int) -> Ended:
     torch.set_num_threads(threads)
-    return work(group, Path(folder), beside(Path(folder)), _silent, machine)
+    with output_to(Path(folder) / group[0].name / "output.log"):
+        return work(group, Path(folder), beside(Path(folder)), _silent, machine)
 
 
 def _silent(steps: int) -> None:

@@ -122,13 +122,13 @@ def _work(connection: Connection, folder: Path, machine: Machine) -> None:
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
             group: Group = connection.recv()
-            with _output_to(folder / group[0].name / "output.log"):
+            with output_to(folder / group[0].name / "output.log"):
                 ended = work(group, folder, beside(folder), connection.send, machine)
             connection.send(ended)
 
 
 @contextlib.contextmanager
-def _output_to(path: Path) -> Iterator[None]:
+def output_to(path: Path) -> Iterator[None]:
     """All that is printed meanwhile, by whatever library, goes to a file; an empty one is not kept."""
     kept = [os.dup(stream) for stream in (1, 2)]
     try:
