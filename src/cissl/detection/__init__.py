@@ -1,0 +1,1 @@
+"""Object detection: SSD, consistency with the mirrored image (CSD), and its suppression."""
