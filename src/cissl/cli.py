@@ -54,7 +54,7 @@ def list_() -> None:
     typer.echo("Studies (cissl run STUDY), or a .toml or .py file of your own")
     for name, study in recipes.STUDIES.items():
         typer.echo(f"  {name:<18}{cli_run.what(study)}")
-    typer.echo("\nMethods (a base and its modifiers, such as vat+em+sntg)")
+    typer.echo("\nMethods (a base and its modifiers, such as vat+em+sntg, or your own as module:Class)")
     for name, base in methods.BASES.items():
         typer.echo(f"  {name:<18}{_first_sentence(base.__doc__)}")
     for name, modifier in methods.MODIFIERS.items():
@@ -64,7 +64,7 @@ def list_() -> None:
     typer.echo("  ce none, in inverse frequency, focal, cb class-balanced")
     typer.echo(f"\nUnlabeled data\n  {', '.join(protocol.UNLABELED_TYPES)}")
     typer.echo(f"\nNetworks\n  {', '.join(networks.NAMES)}, or your own as module:callable")
-    typer.echo(f"\nData sets (cissl data show NAME)\n  {', '.join(datasets.DATASETS)}")
+    typer.echo(f"\nData sets (cissl data show NAME)\n  {', '.join(datasets.DATASETS)}, or your own as module:callable")
 
 
 def _first_sentence(text: str | None) -> str:

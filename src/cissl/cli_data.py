@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from cissl.names import is_own
+
 app = typer.Typer(no_args_is_help=True, help="List, fetch and look at data sets.")
 
 Name = Annotated[str, typer.Argument(help="The data set's name, see `cissl data list`.", show_default=False)]
@@ -69,9 +71,10 @@ def show(name: Name, data_dir: DataDir = None) -> None:
     from cissl import datasets
 
     with _complaints():
-        known, data = datasets.entry(name), datasets.load(name, data_dir)
-        typer.echo(f"{name}: {known.title}")
-        for download in known.downloads:
+        data = datasets.load(name, data_dir)
+        known = None if is_own(name) else datasets.entry(name)
+        typer.echo(f"{name}: {known.title if known else 'your own'}")
+        for download in known.downloads if known else ():
             typer.echo(f"  {download.name}: {datasets.files(name, data_dir)[download.name]} (from {download.url})")
         for part, x in (("training", data.train_x), ("test", data.test_x)):
             shape = " x ".join(map(str, x.shape[1:]))

@@ -23,9 +23,9 @@ def _given(what: str) -> Any:
 
 
 def train(
-    dataset: Annotated[str, typer.Option(help="Data set, see `cissl data list`.")],
+    dataset: Annotated[str, typer.Option(help="See `cissl data list`, or module:callable.")],
     out: Annotated[Path, typer.Option(help="The run's folder: checkpoints and result.")],
-    method: Annotated[str, typer.Option(help="Method, see `cissl list`.")] = "mean-teacher+scl",
+    method: Annotated[str, typer.Option(help="See `cissl list`, or module:Class.")] = "mean-teacher+scl",
     labeled: Annotated[int | None, _given("Labeled samples.")] = None,
     imbalance: Annotated[float | None, _given("ρ of the labeled samples.")] = None,
     unlabeled: Annotated[str, typer.Option(help="Imbalance of the unlabeled samples: same, half, uniform.")] = "same",

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cissl.names import unknown
+from cissl.names import imported, is_own, unknown
 from cissl.randomness import stream
 
 Array = npt.NDArray[Any]
@@ -339,7 +339,7 @@ DATASETS: dict[str, Entry] = {
 def entry(name: str) -> Entry:
     """What is known of the data set of that name."""
     if name not in DATASETS:
-        raise unknown("data set", name, DATASETS)
+        raise unknown("data set", name, (*DATASETS, "module:callable"))
     return DATASETS[name]
 
 
@@ -351,7 +351,12 @@ def data_folder(data_dir: str | os.PathLike[str] | None = None) -> Path:
 
 
 def load(name: str, data_dir: str | os.PathLike[str] | None = None, seed: int = 0) -> Dataset:
-    """The data set of that name. Only the toy sets are drawn from `seed`; nothing is fetched here (see `fetch`)."""
+    """The data set of that name, or your own as `module:callable` (see `own`).
+
+    Of those named here only the toy sets are drawn from `seed`. Nothing is fetched (see `fetch`).
+    """
+    if is_own(name):
+        return own(name, seed)
     known = entry(name)
     if known.make is not None:
         return Dataset(name, *known.make(seed), known.class_names)
@@ -360,6 +365,27 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None, seed: int = 
         contents |= _obtain(name, download, data_folder(data_dir))
     assert known.parse is not None  # a set that is not made is parsed
     return Dataset(name, *known.parse(contents), known.class_names)
+
+
+def own(name: str, seed: int) -> Dataset:
+    """Call `module:callable` with the seed: it returns (train_x, train_y, test_x, test_y), or a `Dataset`.
+
+    Samples are uint8 images (n, c, h, w) or features (n, d), labels whole numbers from 0. A set that is not drawn from
+    a seed ignores it.
+    """
+    make = imported("data set", name)
+    try:
+        made = make(seed)
+    except Exception as error:
+        raise ValueError(f"{name} is called as {name.split(':')[1]}({seed}) and failed: {error}") from error
+    if isinstance(made, Dataset):
+        return made
+    if not isinstance(made, tuple) or len(made) != 4:
+        raise ValueError(f"{name}: expected (train_x, train_y, test_x, test_y), got {type(made).__name__}")
+    train_x, test_x = (x.astype(np.float32) if x.dtype == np.float64 else x for x in map(np.asarray, made[::2]))
+    train_y, test_y = (y.astype(np.int64) if y.dtype.kind in "iu" else y for y in map(np.asarray, made[1::2]))
+    n_classes = max((int(y.max()) + 1 for y in (train_y, test_y) if y.dtype == np.int64 and len(y)), default=0)
+    return Dataset(name, train_x, train_y, test_x, test_y, tuple(map(str, range(n_classes))))
 
 
 def fetch(

@@ -1,12 +1,13 @@
 """How each method makes its targets: what the student said, what it should have said, and which samples count.
 
 A method never steps, logs, moves devices or reads configuration. Its fields are its hyper-parameters, with the paper's
-values (Table "Hyperparameters" of the supplement). A new method is one frozen dataclass and one line in `BASES`.
+values (Table "Hyperparameters" of the supplement). A new method is one frozen dataclass and one line in `BASES`; one of
+your own is one frozen dataclass in a module of yours, and its name is `module:Class`.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, ClassVar, NamedTuple, Protocol, TypedDict, get_args, runtime_checkable
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from cissl import losses
 from cissl.losses import probabilities
-from cissl.names import unknown
+from cissl.names import imported, is_own, unknown
 
 
 class Output(NamedTuple):
@@ -266,7 +267,8 @@ class Method:
 
     @property
     def name(self) -> str:
-        base = next(name for name, kind in BASES.items() if type(self.base) is kind)
+        mine = type(self.base)
+        base = next((name for name, kind in BASES.items() if mine is kind), f"{mine.__module__}:{mine.__qualname__}")
         return "+".join([base, *(m for m in MODIFIERS if getattr(self, m) is not None)])
 
     @property
@@ -313,22 +315,44 @@ def check_option(name: str, value: Any) -> None:
         raise ValueError(f"{name} should be a number {bounds}, got {value!r}")
 
 
+def base(name: str) -> type[Supervised]:
+    """The class of a method without its modifiers: of that name in `BASES`, or your own as `module:Class`."""
+    if is_own(name):
+        return own_base(name, imported("method", name))
+    if name not in BASES:
+        raise unknown("method", name, (*BASES, "module:Class"))
+    return BASES[name]
+
+
+def own_base(name: str, made: Any) -> type[Supervised]:
+    """A class of a user's own, if it has what the rest of the library relies on."""
+    if not isinstance(made, type) or not issubclass(made, Supervised):
+        raise ValueError(f"method {name!r}: expected a class that extends cissl.methods.Consistency, or another method")
+    if "__dataclass_fields__" not in vars(made):
+        raise ValueError(f"method {name!r}: write @dataclass(frozen=True, kw_only=True) above its class")
+    for field in fields(made):
+        if field.default is MISSING and field.default_factory is MISSING:
+            raise ValueError(f"method {name!r}: its {field.name} has no default: give it one")
+    if issubclass(made, Consistency) and made.compare is Consistency.compare:
+        raise ValueError(f"method {name!r} makes no targets: give it compare(self, said, student, teacher, batch)")
+    return made
+
+
 def method(name: str, **options: Any) -> Method:
     """`method("mean-teacher+scl", beta=0.3)`: the parts by name, their hyper-parameters as options."""
     first, *modifiers = name.split("+")
-    if first not in BASES:
-        raise unknown("method", first, BASES)
+    kind = base(first)
     for modifier in modifiers:
         if modifier not in MODIFIERS:
             raise unknown(f"modifier in the method {name!r}:", modifier, MODIFIERS)
         if modifiers.count(modifier) > 1:
             raise ValueError(f"the method {name!r} names +{modifier} twice")
-        if modifier != "em" and not issubclass(BASES[first], Consistency):
+        if modifier != "em" and not issubclass(kind, Consistency):
             raise ValueError(
                 f"+{modifier} acts on the consistency of unlabeled samples and {first!r} has none: "
                 f"choose another method, such as 'mean-teacher+{modifier}'"
             )
-    kinds = {"base": BASES[first], **{m: MODIFIERS[m] for m in modifiers}}
+    kinds = {"base": kind, **{m: MODIFIERS[m] for m in modifiers}}
     known = {field.name: part for part, kind in kinds.items() for field in fields(kind)}
     for option, value in options.items():
         if option not in known:

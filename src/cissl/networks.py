@@ -3,18 +3,17 @@
 Every initial weight is drawn from the generator given, so that a network is a function of its seed.
 """
 
-import importlib
 import inspect
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from cissl.names import unknown
+from cissl.names import imported, is_own, unknown
 
 SLOPE = 0.1  # of every leaky ReLU: the paper's networks, toy and WRN-28-2
 Stage = Sequence[tuple[int, int, int]]
@@ -210,7 +209,7 @@ def _describe(value: Any) -> str:
 
 def _load_user(name: str, input_shape: tuple[int, ...], n_classes: int, generator: Generator | None) -> UserNetwork:
     """Call `module:callable` with (input_shape, n_classes); its own random draws are seeded from the generator."""
-    make = _import_user(name)
+    make = imported("network", name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
         try:
@@ -224,22 +223,6 @@ def _load_user(name: str, input_shape: tuple[int, ...], n_classes: int, generato
         network = UserNetwork(module, name, n_classes)
         _probe(network, input_shape)
     return network
-
-
-def _import_user(name: str) -> Callable[..., Any]:
-    module_name, _, attribute = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # whatever the user's file does while it is read
-        raise ValueError(
-            f"network {name!r}: importing {module_name!r} failed ({type(error).__name__}: {error}); "
-            "if it lies in this folder, set PYTHONPATH=."
-        ) from error
-    made = getattr(module, attribute, None)
-    if not callable(made):
-        problem = f"is a {type(made).__name__}" if hasattr(module, attribute) else "is not in it"
-        raise ValueError(f"network {name!r}: expected a class or function in {module_name!r}, {attribute!r} {problem}")
-    return made  # type: ignore[no-any-return]
 
 
 def _probe(network: UserNetwork, input_shape: tuple[int, ...]) -> None:
@@ -266,7 +249,7 @@ def build(name: str, input_shape: tuple[int, ...], n_classes: int, generator: Ge
     """
     if n_classes < 2:
         raise ValueError(f"a classifier needs at least 2 classes, got n_classes={n_classes}")
-    if ":" in name:
+    if is_own(name):
         return _load_user(name, input_shape, n_classes, generator)
     if name == "toy-mlp":
         _need_vector(name, input_shape)

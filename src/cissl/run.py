@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from cissl import datasets, protocol, records, schedules
 from cissl.methods import Method, method
-from cissl.names import unknown
+from cissl.names import is_own, unknown
 from cissl.objective import Reweight, check_reweight
 
 TOY: dict[str, Any] = {
@@ -189,7 +189,8 @@ class Run(Training):
     """One training run on a data set known by name, completely described: the same Run gives the same result.
 
     `Run(dataset="two-moons", method="pi", seed=3)` is the paper's run of that name; every field can be given, and
-    `PAPER` holds what the paper does differently for a data set.
+    `PAPER` holds what the paper does differently for a data set. Data set, method and network of your own are named
+    `module:callable`.
     """
 
     dataset: str
@@ -206,8 +207,8 @@ class Run(Training):
         dataset = fields.get("dataset")
         if isinstance(dataset, str):
             fields = {**PAPER.get(dataset, {}), **fields}
-            if dataset not in datasets.DATASETS:
-                raise unknown("data set", dataset, datasets.DATASETS)
+            if not is_own(dataset):
+                datasets.entry(dataset)  # says which there are
         complete = super().completed(fields)
         if complete.get("unlabeled_batch") == 0 and complete.get("unlabeled") in protocol.UNLABELED_TYPES:
             complete["unlabeled"] = "same"  # they are not looked at: one run, whatever their kind
