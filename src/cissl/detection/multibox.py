@@ -26,7 +26,7 @@ def match(
         return boxes.new_zeros(len(boxes), len(priors), 4), classes.new_zeros(len(boxes), len(priors))
     overlap = iou(boxes, to_corners(priors)) * (classes >= 0)[..., None]
     best, claimed = overlap.max(2, keepdim=True)
-    overlap = overlap.scatter_add(2, claimed, 2.0 * (best > 0))  # more than any overlap that is not a claim
+    overlap = overlap.scatter_add(2, claimed, 2 * (best > 0).to(overlap))  # more than any overlap that is not a claim
     strength, owner = overlap.max(1)
     owners = boxes.gather(1, owner[..., None].expand(-1, -1, 4))
     return encode(owners, priors), torch.where(strength >= threshold, classes.gather(1, owner) + 1, 0)
