@@ -55,7 +55,11 @@ ONLY = {
     "metrics": {"numpy", "jaxtyping"},
     "randomness": set(),
     "losses": {"numpy", "jaxtyping", "torch"},
+    "detection.average_precision": {"numpy", "jaxtyping", "faster_coco_eval"},
+    "detection.augment": {"numpy", "jaxtyping", "PIL"},
 }
+# What a detector is made of works in any loop: it knows the classifiers' losses and layers, and no run.
+DETECTOR = ("boxes", "priors", "multibox", "consistency", "ssd", "nms", "augment", "average_precision")
 
 
 def part(module):
@@ -163,6 +167,12 @@ def test_torch_stays_out_of_the_process_too():
 def test_pure_parts_import_next_to_nothing(name):
     others = {other for other in USES[f"cissl.{name}"] if other not in sys.stdlib_module_names}
     assert others - {"cissl.randomness"} <= ONLY[name]
+
+
+@pytest.mark.parametrize("name", DETECTOR)
+def test_a_detectors_parts_know_no_run(name):
+    others = {part(other) for other in reach(f"cissl.detection.{name}", USES) if other.startswith("cissl.")}
+    assert others <= {"detection", "losses", "networks", "names"}
 
 
 def test_training_never_sees_a_method():

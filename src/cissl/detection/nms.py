@@ -32,7 +32,7 @@ def batched_nms(boxes: Float[Tensor, "*g d 4"], overlap: float = 0.45) -> Bool[T
     change any more is what going from box to box would give. Few rounds do: as many as boxes drop one another in a row.
     """
     drops = (iou(boxes, boxes) > overlap).triu(1).to(boxes.dtype)  # row: who drops, column: who is dropped
-    kept = torch.ones_like(drops[..., 0])
+    kept = boxes.new_ones(boxes.shape[:-1])
     while True:
         judged = ((kept[..., None, :] @ drops)[..., 0, :] == 0).to(kept.dtype)
         if judged.equal(kept):
@@ -59,7 +59,7 @@ def detections(
     corners = corners.view(*scores.shape, 4)
     found = scores > score
     kept = batched_nms(corners * found[..., None], overlap) & found  # without area a box drops none
-    best, chosen = scores.where(kept, 0).flatten(1).topk(min(per_image, scores[0].numel()))
+    best, chosen = scores.where(kept, 0).flatten(1).topk(min(per_image, scores.shape[1] * scores.shape[2]))
     corners = corners.flatten(1, 2).gather(1, chosen[..., None].expand(-1, -1, 4))
     of_class = torch.arange(classes - 1, device=chosen.device).repeat_interleave(scores.shape[2])[chosen]
     return [

@@ -231,8 +231,9 @@ def build(backbone: str, classes: int, generator: Generator | None = None) -> SS
 
 # ---- Published weights of VGG16
 
-CONVOLUTIONS = [f"{n}.{kind}" for n in (0, 2, 5, 7, 10, 12, 14, 17, 19, 21, 24, 26, 28) for kind in ("weight", "bias")]
-DENSE = ("31.weight", "31.bias", "33.weight", "33.bias")  # fc6 and fc7
+KINDS = ("weight", "bias")
+CONVOLUTIONS = [f"{n}.{kind}" for n in (0, 2, 5, 7, 10, 12, 14, 17, 19, 21, 24, 26, 28) for kind in KINDS]
+DENSE = tuple(f"{n}.{kind}" for n in (31, 33) for kind in KINDS)  # fc6 and fc7
 DEVIATION = (0.229, 0.224, 0.225)  # of the pixels from 0 to 1 that torchvision's classifiers are trained with
 
 
@@ -292,17 +293,18 @@ def _as_published(tensors: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
             f"(features.0.weight … features.28.bias), got {len(tensors)} tensors: {', '.join(list(tensors)[:3])} …"
         )
     weights = {name: tensors[f"features.{name}"] for name in CONVOLUTIONS}
-    dense = [tensors.get(f"classifier.{name}") for name in ("0.weight", "0.bias", "3.weight", "3.bias")]
-    known = [layer for layer in dense if layer is not None and bool(layer.isfinite().all())]
-    if len(known) < len(dense):
+    dense = [tensors[name] for name in (f"classifier.{n}.{kind}" for n in (0, 3) for kind in KINDS) if name in tensors]
+    if not dense:
         return weights
-    if [tuple(layer.shape) for layer in known] != [(4096, 25088), (4096,), (4096, 4096), (4096,)]:
+    if [tuple(layer.shape) for layer in dense] != [(4096, 25088), (4096,), (4096, 4096), (4096,)]:
         raise ValueError(
             f"{path}: classifier.0 and classifier.3 are not VGG16's fully connected layers, 25088-4096-4096"
         )
+    fc6 = dense[0].view(4096, 512, 7, 7)[::4, :, ::3, ::3]
+    fc7 = dense[2][::4, ::4, None, None]
+    thinned = dict(zip(DENSE, (fc6, dense[1][::4], fc7, dense[3][::4]), strict=True))
+    if not all(bool(layer.isfinite().all()) for layer in thinned.values()):
+        return weights
     # These weights were trained on images of deviation 1, here they see pixels up to 255.
-    weights["0.weight"] = weights["0.weight"] / (255 * torch.tensor(DEVIATION)[:, None, None])
-    first, first_bias, second, second_bias = known
-    fc6 = first.view(4096, 512, 7, 7)[::4, :, ::3, ::3]
-    fc7 = second[::4, ::4, None, None]
-    return weights | dict(zip(DENSE, (fc6, first_bias[::4], fc7, second_bias[::4]), strict=True))
+    first = weights["0.weight"] / (255 * torch.tensor(DEVIATION)[:, None, None])
+    return weights | thinned | {"0.weight": first}
