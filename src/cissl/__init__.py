@@ -6,15 +6,26 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from cissl.estimator import CISSLClassifier
     from cissl.execution import execute, execute_seeds
     from cissl.losses import SuppressedConsistencyLoss
     from cissl.protocol import Split, class_counts, split
     from cissl.run import Run
 
-__all__ = ["Run", "Split", "SuppressedConsistencyLoss", "class_counts", "execute", "execute_seeds", "split"]
+__all__ = [
+    "CISSLClassifier",
+    "Run",
+    "Split",
+    "SuppressedConsistencyLoss",
+    "class_counts",
+    "execute",
+    "execute_seeds",
+    "split",
+]
 
 # Imported when first asked for: `import cissl` costs no torch.
 _HOMES = {
+    "CISSLClassifier": "cissl.estimator",
     "Run": "cissl.run",
     "Split": "cissl.protocol",
     "SuppressedConsistencyLoss": "cissl.losses",

@@ -15,6 +15,7 @@ from torch import Generator, Tensor
 
 from cissl.methods import Batch
 from cissl.randomness import stream
+from cissl.samples import Samples
 from cissl.views import View
 
 # Steps drawn at once. Part of the random streams' definition: another number is another run.
@@ -55,7 +56,7 @@ class Shuffled:
 class Batches:
     """Batches of one run. `shard` = (rank, processes) gives one process's share of each global batch."""
 
-    x: Float[Tensor, "n ..."]
+    x: Float[Tensor, "n ..."] | Samples
     labels: Int[Tensor, " n"]
     labeled: npt.NDArray[np.int64]
     unlabeled: npt.NDArray[np.int64]

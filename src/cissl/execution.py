@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -28,8 +29,8 @@ from cissl import checkpoints, records
 from cissl.batches import StackedBatches, Steps
 from cissl.many_seeds import ManySeeds
 from cissl.records import Curve, CurveFile, Result
-from cissl.run import Description, Run
-from cissl.task import prepare
+from cissl.run import Description, Training
+from cissl.task import OwnTask, Task, prepare
 from cissl.training import (
     LOOK_EVERY,
     Average,
@@ -99,6 +100,16 @@ class Status(NamedTuple):
 Watch = Callable[[Status], object]
 
 
+class Trained(NamedTuple):
+    """What a run leaves beside its result: the weights that were chosen, by network, and the curve of its losses."""
+
+    weights: dict[str, dict[str, Tensor]]
+    curve: dict[str, list[float]]
+
+
+Keep = Callable[[Trained], object]
+
+
 @dataclass(frozen=True)
 class Machine:
     """What a run is executed on, and what it leaves on the way: nothing here is part of its description."""
@@ -110,10 +121,15 @@ class Machine:
     checkpoint_minutes: float = 10.0
     cuda_graphs: bool = False  # a step as one CUDA graph: faster on a GPU that waits for the processor
 
+    @property
+    def kind(self) -> str:
+        """The kind of device that "auto" is here."""
+        if self.accelerator != "auto":
+            return self.accelerator
+        return "cuda" if torch.cuda.is_available() else "mps" if torch.mps.is_available() else "cpu"
+
     def fabric(self, run: Description) -> Fabric:
-        accelerator = self.accelerator
-        if accelerator == "auto":
-            accelerator = "cuda" if torch.cuda.is_available() else "mps" if torch.mps.is_available() else "cpu"
+        accelerator = self.kind
         plugins = ExactInputs(run.precision, accelerator) if run.precision == "bf16-mixed" else None
         if self.cuda_graphs and (accelerator != "cuda" or self.devices > 1):
             raise ValueError("CUDA graphs are for one CUDA device: leave them out here")
@@ -144,24 +160,27 @@ def execute(
     watch: Watch | None = None,
     machine: Machine | None = None,
     prepare: Prepare | None = None,
+    keep: Keep | None = None,
 ) -> Result:
     """Train and evaluate one run.
 
     With a folder, it is written there: a run that is done is not done again, and one that was stopped goes on from its
     last checkpoint, to the same result. `prepare(device, shard)` makes what is trained; a description that names its
-    data does that itself.
+    data does that itself. `keep` is given the trained weights, unless the run diverged.
     """
     machine, folder = machine or Machine(), None if folder is None else Path(folder)
     if folder is not None and (done := records.read_result(folder)) is not None:
         check_same(run, done["run"], folder)
+        if keep is not None and done["status"] == "done":
+            keep(read_trained(folder))
         return done
     fabric = machine.fabric(run)
     fabric.launch()
     if folder is None or fabric.global_rank > 0:
-        return Execution(run, folder, watch, machine, fabric, prepare).result()
+        return Execution(run, folder, watch, machine, fabric, prepare).result(keep)
     with records.only_process(folder):
         begin(run, folder)
-        return Execution(run, folder, watch, machine, fabric, prepare).result()
+        return Execution(run, folder, watch, machine, fabric, prepare).result(keep)
 
 
 def begin(run: Description, folder: Path) -> None:
@@ -213,8 +232,7 @@ class Execution:
             task.teacher_decay, task.student.parameters(), self.teacher.parameters() if self.teacher is not None else ()
         )
         self.step, self.diverged_at, self.seconds = 0, 0, 0.0
-        self.validations: list[dict[str, Any]] = []
-        self.best: dict[str, dict[str, Tensor]] | None = None  # the networks' states at the best validation
+        self.validated = Validated(task)
         self.curve = CurveFile(folder / "steps.csv" if folder is not None and self.first else None)
         self.board = tensorboard(folder) if folder is not None and self.first else None
         self.saved_at = time.monotonic()
@@ -229,15 +247,16 @@ class Execution:
     def networks(self) -> dict[str, nn.Module]:
         return {"student": self.task.student} | ({"teacher": self.teacher} if self.teacher is not None else {})
 
-    def result(self) -> Result:
+    def result(self, keep: Keep | None = None) -> Result:
         if not self.diverged_at and self.step < self.run.steps:
             self.take_steps()
-        validated = (self.validations, self.best_step, self.best)
         seconds = self.seconds + time.perf_counter() - self.started
         folder = self.folder if self.first else None
         if self.board is not None:
             self.board.finalize("success")
-        result = finish(self.task, self.networks, self.diverged_at, self.curve, seconds, folder, validated)
+        result = finish(
+            self.task, self.networks, self.diverged_at, self.curve, seconds, folder, self.validated, self.step, keep
+        )
         if folder is not None:
             checkpoints.remove(folder)
         self.fabric.barrier()
@@ -246,12 +265,13 @@ class Execution:
     def take_steps(self) -> None:
         run, machine = self.run, self.machine
         checkpoint_every = machine.checkpoint_every or max(1, run.steps // CHECKPOINTS // LOOK_EVERY) * LOOK_EVERY
-        validates = self.task.validates
-        validate_every = max(1, round(run.steps / run.validations)) if validates else run.steps
+        validates, validate_every = self.task.validates, validation_interval(self.task)
         taken = train(
             self.learner, self.optimizer, self.task.batches, run.rate, range(self.step + 1, run.steps + 1), self.average
         )
         for stop in stops(self.step, run.steps, LOOK_EVERY, validate_every, checkpoint_every):
+            if run.enough(self.validated.seen):
+                return
             curve = self.shared(list(islice(taken, stop - self.step)))
             steps, self.step = stop - self.step, stop
             self.curve.append(curve)
@@ -282,28 +302,12 @@ class Execution:
         return curve_of(taken, mean)
 
     def validate(self) -> dict[str, Any] | None:
-        """How student and teacher do on the validation samples; the student's first best is what is kept."""
-        measured_by = {who: self.task.measure(network, "validation") for who, network in self.networks.items()}
+        """How student and teacher do on the validation samples; None where they say no numbers."""
+        measured_by = self.validated.measure(self.networks)
         if self.fabric.broadcast(None in measured_by.values()):  # its losses are numbers yet, its predictions are not
             self.diverged_at = self.step
             return None
-        seen: dict[str, Any] = {"step": self.step}
-        for who, measured in measured_by.items():
-            assert measured is not None
-            seen |= {f"{who}_{name}": measured[name] for name in self.task.watched}
-        if all(seen[self.selector] < before[self.selector] for before in self.validations):
-            self.best = copied(self.networks)
-        self.validations.append(seen)
-        return seen
-
-    @property
-    def selector(self) -> str:
-        return f"student_{self.task.watched[0]}"
-
-    @property
-    def best_step(self) -> int | None:
-        errors = [seen[self.selector] for seen in self.validations]
-        return self.validations[int(np.argmin(errors))]["step"] if errors else None
+        return self.validated.add(self.step, measured_by, self.networks)
 
     # Checkpoints
 
@@ -316,8 +320,8 @@ class Execution:
             "step": self.step,
             "networks": copied(self.networks),
             "optimizer": self.optimizer.state_dict(),
-            "best": self.best,
-            "validations": self.validations,
+            "best": self.validated.best,
+            "validations": self.validated.seen,
             "curve": (self.curve.names, self.curve.rows),
             "seconds": self.seconds + time.perf_counter() - self.started,
         }
@@ -330,12 +334,51 @@ class Execution:
         for who, network in self.networks.items():
             network.load_state_dict(state["networks"][who])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.step, self.best, self.validations = state["step"], state["best"], state["validations"]
+        self.step, self.validated.best, self.validated.seen = state["step"], state["best"], state["validations"]
         self.curve.names, self.curve.rows = state["curve"]
         self.seconds = state["seconds"]
         self.say(f"Going on after step {self.step} of {self.run.steps}.")
         if self.watch is not None and self.first:
             self.watch(Status(self.step, self.step))
+
+
+class Validated:
+    """What the validations of a run have shown so far, and the networks as they were at the best of them."""
+
+    def __init__(self, task: Trainable) -> None:
+        self.task = task
+        self.seen: list[dict[str, Any]] = []
+        self.best: dict[str, dict[str, Tensor]] | None = None
+
+    def measure(self, networks_: Mapping[str, nn.Module]) -> dict[str, dict[str, Any] | None]:
+        return {who: self.task.measure(network, "validation") for who, network in networks_.items()}
+
+    def add(
+        self, step: int, measured_by: Mapping[str, dict[str, Any] | None], networks_: Mapping[str, nn.Module]
+    ) -> dict[str, Any]:
+        """Remember a validation; the student's first best is what is kept."""
+        seen: dict[str, Any] = {"step": step}
+        for who, measured in measured_by.items():
+            assert measured is not None
+            seen |= {f"{who}_{name}": measured[name] for name in self.task.watched}
+        if all(seen[self.selector] < before[self.selector] for before in self.seen):
+            self.best = copied(networks_)
+        self.seen.append(seen)
+        return seen
+
+    @property
+    def selector(self) -> str:
+        return f"student_{self.task.watched[0]}"
+
+    @property
+    def best_step(self) -> int | None:
+        errors = [seen[self.selector] for seen in self.seen]
+        return self.seen[int(np.argmin(errors))]["step"] if errors else None
+
+
+def validation_interval(task: Trainable) -> int:
+    """Steps from one validation to the next; all of them where there is none."""
+    return max(1, round(task.run.steps / task.run.validations)) if task.validates else task.run.steps
 
 
 def tensorboard(folder: Path) -> TensorBoardLogger | None:
@@ -356,17 +399,20 @@ def copied(networks_: Mapping[str, nn.Module]) -> dict[str, dict[str, Tensor]]:
 
 
 def execute_seeds(
-    runs: Sequence[Run],
+    runs: Sequence[Training],
     folders: Sequence[str | Path | None] | None = None,
     watch: Watch | None = None,
     *,
     compiled: bool = False,
+    prepare: Callable[[Any], Task | OwnTask] = prepare,
+    keep: Callable[[int, Trained], object] | None = None,
 ) -> list[Result]:
     """Train runs that differ in nothing but their seed at once, on the processor, and give their results in order.
 
     A result is the same however many are trained together, to the bit with batches of a multiple of 4 samples, as the
     paper's (matrix kernels round by how their numbers lie in memory). So those that are done already, in folders as
-    `execute` has them, are left out. Everything is done on one thread.
+    `execute` has them, are left out. Everything is done on one thread. `prepare(run)` makes what is trained; `keep` is
+    given each run's place in the list and its trained weights, unless it diverged.
     """
     if len({records.canonical({**run.model_dump(), "seed": 0}) for run in runs}) > 1:
         raise ValueError("runs trained at once may differ in their seed only: train the others on their own")
@@ -375,13 +421,17 @@ def execute_seeds(
         raise ValueError(f"expected a folder for each of {len(runs)} runs, got {len(places)}")
     done = [None if folder is None else records.read_result(folder) for folder in places]
     waiting = [place for place, result in enumerate(done) if result is None]
+    for place, (folder, result) in enumerate(zip(places, done, strict=True)):
+        if keep is not None and folder is not None and result is not None and result["status"] == "done":
+            keep(place, read_trained(folder))
     for place in waiting:
         if (folder := places[place]) is not None:
             begin(runs[place], folder)
     with one_thread():
-        trained = iter(
-            train_seeds([runs[i] for i in waiting], [places[i] for i in waiting], watch, compiled) if waiting else ()
-        )
+        keepers = [None if keep is None else partial(keep, place) for place in waiting]
+        tasks = [prepare(runs[place]) for place in waiting]
+        folders_ = [places[place] for place in waiting]
+        trained = iter(train_seeds(tasks, folders_, watch, compiled, keepers) if waiting else ())
     return [next(trained) if result is None else result for result in done]
 
 
@@ -397,49 +447,82 @@ def one_thread() -> Iterator[None]:
 
 
 def train_seeds(
-    runs: Sequence[Run], folders: Sequence[Path | None], watch: Watch | None, compiled: bool
+    tasks: Sequence[Task | OwnTask],
+    folders: Sequence[Path | None],
+    watch: Watch | None,
+    compiled: bool,
+    keepers: Sequence[Keep | None],
 ) -> list[Result]:
-    started, first = time.perf_counter(), runs[0]
-    tasks = [prepare(run) for run in runs]
-    students = [task.student for task in tasks]
-    teachers = [task.teacher() for task in tasks]
-    seeds = ManySeeds(first.made, first.reweight, students, compiled=compiled)
+    started, first = time.perf_counter(), tasks[0].run
+    each = [SeedNetworks(task) for task in tasks]
+    seeds = ManySeeds(first.made, first.reweight, [one.task.student for one in each], compiled=compiled)
     optimizer = sgd(seeds.student.values(), first.learning_rate, first.momentum, first.weight_decay)
     average = average_of(first.made.teacher_decay, seeds.student.values(), seeds.teacher.values())
     batches = StackedBatches([task.batches for task in tasks])
     taken = train(seeds, optimizer, batches, first.rate, range(1, first.steps + 1), average)
-    curves, diverged_at = follow(taken, first.steps, len(runs), watch)
-    seeds.write_back(students, seeds.student)
-    if seeds.teacher:
-        seeds.write_back([teacher for teacher in teachers if teacher is not None], seeds.teacher)
-    seconds = (time.perf_counter() - started) / len(runs)
+    curves, diverged_at, step = follow(taken, seeds, each, watch)
+    write_back(seeds, each)
+    seconds = (time.perf_counter() - started) / len(tasks)
     results = []
-    for place, (task, teacher, folder) in enumerate(zip(tasks, teachers, folders, strict=True)):
+    for place, (one, folder, keep) in enumerate(zip(each, folders, keepers, strict=True)):
         stopped = int(diverged_at[place])
         curve = CurveFile(folder / "steps.csv" if folder is not None else None)
         for stretch in curves:
             if stretch.steps[0] <= (stopped or first.steps):  # other seeds may have gone on
                 curve.append(stretch, place)
-        networks_ = {"student": task.student} | ({"teacher": teacher} if teacher is not None else {})
-        results.append(finish(task, networks_, stopped, curve, seconds, folder))
+        results.append(finish(one.task, one.networks, stopped, curve, seconds, folder, one.validated, step, keep))
     return results
 
 
+class SeedNetworks:
+    """The networks of one of many seeds, and what its validations have shown."""
+
+    def __init__(self, task: Task | OwnTask) -> None:
+        self.task, self.validated = task, Validated(task)
+        teacher = task.teacher()
+        self.networks = {"student": task.student} | ({} if teacher is None else {"teacher": teacher})
+
+    def validate(self, step: int) -> dict[str, Any] | None:
+        measured_by = self.validated.measure(self.networks)
+        return None if None in measured_by.values() else self.validated.add(step, measured_by, self.networks)
+
+    @property
+    def has_enough(self) -> bool:
+        return self.task.run.enough(self.validated.seen)
+
+
+def write_back(seeds: ManySeeds, each: Sequence[SeedNetworks]) -> None:
+    """Put the parameters that were trained together into each seed's own networks."""
+    for who, parameters in (("student", seeds.student), ("teacher", seeds.teacher)):
+        if parameters:
+            seeds.write_back([one.networks[who] for one in each], parameters)
+
+
 def follow(
-    taken: Iterator[Record], steps: int, seeds: int, watch: Watch | None
-) -> tuple[list[Curve], npt.NDArray[np.int64]]:
-    """Take the steps; for each seed the step at which it diverged, else 0. When all have, the rest is not trained."""
+    taken: Iterator[Record], seeds: ManySeeds, each: Sequence[SeedNetworks], watch: Watch | None
+) -> tuple[list[Curve], npt.NDArray[np.int64], int]:
+    """Take the steps; for each seed the step at which it diverged, else 0, and the last step. What no seed needs any
+    more, because all have diverged or have validated enough, is not trained."""
+    task, steps = each[0].task, each[0].task.run.steps
+    validate_every = validation_interval(task)
     seen: list[Curve] = []
-    diverged_at, step = np.zeros(seeds, dtype=np.int64), 0
-    for stop in stops(0, steps, LOOK_EVERY):
+    diverged_at, step = np.zeros(len(each), dtype=np.int64), 0
+    for stop in stops(0, steps, LOOK_EVERY, validate_every):
         seen.append(curve_of(list(islice(taken, stop - step))))
         diverged_at = np.where(diverged_at == 0, first_not_finite(seen[-1]), diverged_at)
+        validated = None
+        if task.validates and (stop % validate_every == 0 or stop == steps):
+            write_back(seeds, each)
+            for place in np.flatnonzero(diverged_at == 0).tolist():
+                if not each[place].has_enough:
+                    validated = each[place].validate(stop)
+                    diverged_at[place] = 0 if validated else stop
         if watch is not None:
-            watch(Status(stop, stop - step, seen[-1]))
+            watch(Status(stop, stop - step, seen[-1], validated))
         step = stop
-        if diverged_at.all():
+        if all(at or one.has_enough for at, one in zip(diverged_at, each, strict=True)):
             break
-    return seen, diverged_at
+    return seen, diverged_at, step
 
 
 # ---- What both have in common
@@ -449,9 +532,6 @@ def average_of(decay: float | None, student: Iterable[Tensor], teacher: Iterable
     return None if decay is None else Average(teacher, student, decay)
 
 
-Validated = tuple[list[dict[str, Any]], int | None, dict[str, dict[str, Tensor]] | None]
-
-
 def finish(
     task: Trainable,
     networks_: Mapping[str, nn.Module],
@@ -459,18 +539,20 @@ def finish(
     curve: CurveFile,
     seconds: float,
     folder: Path | None,
-    validated: Validated = ([], None, None),
+    validated: Validated,
+    step: int,
+    keep: Keep | None = None,
 ) -> Result:
     """Evaluate what was trained, and write it: the result last, so that whoever sees it finds the rest.
 
-    `validated` are the validations, the step of the best and the networks' states at that step.
+    `step` is the last one taken.
     """
-    run, (validations, best_step, best) = task.run, validated
+    run, best_step, best = task.run, validated.best_step, validated.best
     measured = {} if diverged_at else {who: task.measure(network, "test") for who, network in networks_.items()}
     if None in measured.values():
-        diverged_at, measured = run.steps, {}  # the last step left a network that says nothing
+        diverged_at, measured = step, {}  # the last step left a network that says nothing
     chosen = measured
-    if best is not None and measured and best_step != run.steps:
+    if best is not None and measured and best_step != step:
         chosen = {}
         for who, network in copy.deepcopy(dict(networks_)).items():
             network.load_state_dict(best[who])
@@ -483,25 +565,37 @@ def finish(
         "teacher": chosen.get("teacher"),
         "final": measured or None,
         "best_step": best_step,
-        "validation": validations,
+        "validation": validated.seen,
         **task.facts(),
         "steps": run.steps,
         "seconds": round(seconds, 3),
         "versions": versions(),
         "hardware": hardware(next(task.student.parameters()).device),
     }
+    states = best or copied(networks_)
+    if keep is not None and measured:
+        keep(Trained(states, curve.columns()))
     if folder is None:
         return result
     with records.readable_errors(folder):
         curve.write()
         if measured:
-            states = (best or copied(networks_)).items()
-            weights = {f"{who}/{name}": value.numpy() for who, state in states for name, value in state.items()}
+            weights = {f"{who}/{n}": value.numpy() for who, state in states.items() for n, value in state.items()}
             records.write_arrays(folder / "weights.npz", weights)
             for name, arrays in task.pictures().items():
                 records.write_arrays(folder / name, arrays)
         records.write_json(folder / "result.json", result)
     return result
+
+
+def read_trained(folder: Path) -> Trained:
+    """What a run that is done has left in its folder."""
+    weights: dict[str, dict[str, Tensor]] = {}
+    with np.load(folder / "weights.npz", allow_pickle=False) as kept:
+        for name in kept.files:
+            who, _, parameter = name.partition("/")
+            weights.setdefault(who, {})[parameter] = torch.from_numpy(kept[name])
+    return Trained(weights, records.read_columns(folder / "steps.csv"))
 
 
 def versions() -> dict[str, str]:

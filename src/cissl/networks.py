@@ -6,7 +6,7 @@ Every initial weight is drawn from the generator given, so that a network is a f
 import inspect
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -207,21 +207,27 @@ def _describe(value: Any) -> str:
     return f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
-def _load_user(name: str, input_shape: tuple[int, ...], n_classes: int, generator: Generator | None) -> UserNetwork:
-    """Call `module:callable` with (input_shape, n_classes); its own random draws are seeded from the generator."""
-    make = imported("network", name)
+def made_by(
+    make: Callable[..., Any], name: str, input_shape: tuple[int, ...], n_classes: int, generator: Generator | None
+) -> UserNetwork:
+    """Call a user's own `make` with (input_shape, n_classes); its random draws are seeded from the generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
         try:
             module = make(input_shape, n_classes)
         except Exception as error:
             raise ValueError(
-                f"{name} is called as {name.split(':')[1]}({input_shape}, {n_classes}) and failed: {error}"
+                f"{name} is called as {name.rpartition(':')[2]}({input_shape}, {n_classes}) and failed: {error}"
             ) from error
-        if not isinstance(module, nn.Module):
-            raise ValueError(f"{name}: expected it to return a torch.nn.Module, got {_describe(module)}")
-        network = UserNetwork(module, name, n_classes)
-        _probe(network, input_shape)
+        return checked(module, name, input_shape, n_classes)
+
+
+def checked(module: Any, name: str, input_shape: tuple[int, ...], n_classes: int) -> UserNetwork:
+    """A user's own module, tried out."""
+    if not isinstance(module, nn.Module):
+        raise ValueError(f"{name}: expected it to return a torch.nn.Module, got {_describe(module)}")
+    network = UserNetwork(module, name, n_classes)
+    _probe(network, input_shape)
     return network
 
 
@@ -250,7 +256,7 @@ def build(name: str, input_shape: tuple[int, ...], n_classes: int, generator: Ge
     if n_classes < 2:
         raise ValueError(f"a classifier needs at least 2 classes, got n_classes={n_classes}")
     if is_own(name):
-        return _load_user(name, input_shape, n_classes, generator)
+        return made_by(imported("network", name), name, input_shape, n_classes, generator)
     if name == "toy-mlp":
         _need_vector(name, input_shape)
         return ToyMLP(input_shape[0], n_classes, generator)

@@ -92,6 +92,9 @@ class CurveFile:
         means = (f"{value.mean():.6g}" for value in losses.values())
         self.rows.append([int(curve.steps[-1]), f"{curve.learning_rates[-1]:.6g}", *means])
 
+    def columns(self) -> dict[str, list[float]]:
+        return {name: [float(row[place]) for row in self.rows] for place, name in enumerate(self.names)}
+
     def write(self) -> None:
         if self.path is None:
             return
@@ -100,6 +103,12 @@ class CurveFile:
         writer.writerow(self.names)
         writer.writerows(self.rows)
         write_whole(self.path, lambda file: file.write(text.getvalue().encode()))
+
+
+def read_columns(path: Path) -> dict[str, list[float]]:
+    """What a `CurveFile` has written."""
+    names, *rows = csv.reader(io.StringIO(path.read_text(encoding="utf-8")))
+    return {name: [float(row[place]) for row in rows] for place, name in enumerate(names)}
 
 
 def read_json(path: Path) -> Any:

@@ -1,6 +1,6 @@
 """Descriptions of runs: frozen, validated, complete. `cissl.execution` trains them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -115,6 +115,10 @@ class Description(BaseModel):
         """The learning rate of a step."""
         raise NotImplementedError
 
+    def enough(self, validations: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether the validations so far say that further steps are not worth their while."""
+        return False
+
     def task(self, device: Any, data_dir: Path | None, shard: tuple[int, int]) -> Any:
         """What is trained, a `cissl.execution.Trainable`. `shard` = (rank, processes)."""
         raise ValueError(f"a {type(self).__name__} does not name its data: give `prepare` to execute")
@@ -222,6 +226,23 @@ class Run(Training):
         from cissl.task import prepare
 
         return prepare(self, device=device, data_dir=data_dir, shard=shard)
+
+
+class OwnData(Training):
+    """How a classifier is trained on samples that have no name: `data` is their fingerprint, and so is everything here
+    that says how they are split. `cissl.CISSLClassifier` makes it from its parameters."""
+
+    data: str = ""
+    data_seed: int = Field(0, ge=0)  # of the validation samples: the same for models that are averaged
+    network: str = "mlp"
+    preprocessing: Literal["none", "standardize", "gcn+zca", "features"] = "features"
+    class_counts: list[int] | None = None  # instead of the labeled ones
+    validation_fraction: float = Field(0.0, ge=0, lt=1)
+    patience: int = Field(0, ge=0)  # validations without a better one after which it stops; 0: never
+
+    def enough(self, validations: Sequence[Mapping[str, Any]]) -> bool:
+        errors = [seen["student_balanced_error"] for seen in validations]
+        return 0 < self.patience < len(errors) and min(errors[-self.patience :]) >= min(errors[: -self.patience])
 
 
 def _sentence(problem: Any) -> str:

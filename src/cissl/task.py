@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from cissl import datasets, losses, metrics, networks, preprocessing
@@ -17,7 +18,8 @@ from cissl.batches import Batches
 from cissl.objective import Step
 from cissl.protocol import Split, split
 from cissl.randomness import stream
-from cissl.run import Run, Training
+from cissl.run import OwnData, Run, Training
+from cissl.samples import Samples
 from cissl.views import Views
 
 Device = torch.device | str
@@ -29,8 +31,27 @@ REWEIGHTS: dict[str, Callable[[npt.NDArray[np.int64]], Tensor]] = {
 }
 
 
+class Classification:
+    """What the tasks of samples with one label each have in common."""
+
+    run: Training
+    student: nn.Module
+
+    @property
+    def teacher_decay(self) -> float | None:
+        return self.run.made.teacher_decay
+
+    def teacher(self) -> nn.Module | None:
+        """A copy of the student, as it is now, that no optimizer ever sees."""
+        return copy.deepcopy(self.student).requires_grad_(False) if self.teacher_decay is not None else None
+
+    def step(self, teacher: nn.Module | None) -> nn.Module:
+        """The step module: its forward(batch) is the objective."""
+        return Step(self.run.made, self.run.reweight, self.student, teacher)
+
+
 @dataclass
-class Task:
+class Task(Classification):
     """All that a run on samples with one label each needs, made from its description."""
 
     run: Training
@@ -43,20 +64,8 @@ class Task:
     watched = ("error", "balanced_error")  # of the validation samples; the lowest of the first selects
 
     @property
-    def teacher_decay(self) -> float | None:
-        return self.run.made.teacher_decay
-
-    @property
     def validates(self) -> bool:
         return "validation" in self.samples and self.run.validations > 0
-
-    def teacher(self) -> nn.Module | None:
-        """A copy of the student, as it is now, that no optimizer ever sees."""
-        return copy.deepcopy(self.student).requires_grad_(False) if self.teacher_decay is not None else None
-
-    def step(self, teacher: nn.Module | None) -> nn.Module:
-        """The step module: its forward(batch) is the objective."""
-        return Step(self.run.made, self.run.reweight, self.student, teacher)
 
     def measure(self, network: nn.Module, part: str) -> dict[str, Any] | None:
         """Everything that is reported of a network on "validation" or "test"; None where it says no numbers."""
@@ -116,22 +125,10 @@ def assemble(
 
     # Only what takes part is preprocessed: first the labeled, then the unlabeled samples.
     taking_part = np.concatenate([parts.labeled, parts.unlabeled])
-    batches = Batches(
-        x=ready(data.train_x[taking_part]),
-        labels=torch.from_numpy(data.train_y[taking_part]).to(device),
-        labeled=np.arange(len(parts.labeled)),
-        unlabeled=np.arange(len(parts.labeled), len(taking_part)),
-        labeled_batch=run.labeled_batch,
-        unlabeled_batch=run.unlabeled_batch,
-        seed=run.seed,
-        view=Views(flip=run.flip, crop=run.crop, noise=run.noise),
-        second_view=run.made.base.needs_second_view,
-        draws=run.made.draws,
-        mix_alpha=run.made.options.get("alpha", 1.0),
-        ramp=run.ramped,
-        constants={name: value.to(device, dtype) for name, value in class_weights(run, parts).items()},
-        shard=shard,
-    )
+    x, labels = ready(data.train_x[taking_part]), torch.from_numpy(data.train_y[taking_part]).to(device)
+    labeled, unlabeled = np.split(np.arange(len(taking_part)), [len(parts.labeled)])
+    constants = class_weights(run, parts.labeled_counts)
+    batches = batches_of(run, x, labels, labeled, unlabeled, constants, shard)
     weights = torch.Generator().manual_seed(stream(run.seed, "init"))
     student = networks.build(run.network, data.train_x.shape[1:], data.n_classes, weights).to(device, dtype)
     if data.train_x.ndim == 4:
@@ -142,13 +139,124 @@ def assemble(
     return Task(run, data, parts, student, batches, samples)
 
 
-def class_weights(run: Training, parts: Split) -> dict[str, Tensor]:
+@dataclass
+class OwnTask(Classification):
+    """The same for samples that have no name and no test set, some of them without a label (−1).
+
+    `labels` holds one for each sample; `validation` are the places of labeled samples that are not trained on.
+    """
+
+    run: OwnData
+    x: Tensor | Samples
+    labels: npt.NDArray[np.int64]
+    validation: npt.NDArray[np.int64]
+    labeled_counts: npt.NDArray[np.int64]  # of those that are trained on
+    student: nn.Module
+    batches: Batches
+
+    watched = ("balanced_error", "error")  # the rare classes count as much as the others
+
+    @property
+    def validates(self) -> bool:
+        return len(self.validation) > 0 and self.run.validations > 0
+
+    def measure(self, network: nn.Module, part: str) -> dict[str, Any] | None:
+        """There is nothing to test on: of "test" is only found out whether the network says numbers."""
+        which = self.validation if part == "validation" else np.arange(min(len(self.x), EVALUATED_AT_ONCE))
+        said = probabilities(network, self.x[torch.from_numpy(which).to(self.x.device)])
+        if not np.isfinite(said).all():
+            return None
+        return metrics.evaluate(said, self.labels[which], self.labeled_counts) if part == "validation" else {}
+
+    def facts(self) -> dict[str, Any]:
+        """What the result says of the data."""
+        unlabeled = len(self.batches.unlabeled)
+        return {"labeled_counts": self.labeled_counts.tolist(), "unlabeled": unlabeled}
+
+    def pictures(self) -> dict[str, dict[str, npt.NDArray[Any]]]:
+        """None."""
+        return {}
+
+
+def own_task(
+    run: OwnData,
+    x: Tensor | Samples,
+    labels: npt.NDArray[np.int64],
+    n_classes: int,
+    student: nn.Module,
+    shard: tuple[int, int] = (0, 1),
+) -> OwnTask:
+    """The task of samples that are preprocessed and on their device, −1 for those without a label.
+
+    Where no sample is unlabeled, the labeled ones serve as unlabeled ones too: consistency then is a regulariser.
+    """
+    training, validation = held_out(labels, run.validation_fraction, stream(run.data_seed, "split"))
+    unlabeled = np.flatnonzero(labels < 0)
+    labeled_counts = np.bincount(labels[training], minlength=n_classes)
+    constants = class_weights(run, labeled_counts if run.class_counts is None else np.array(run.class_counts))
+    student = student.to(device=x.device, dtype=x.dtype)
+    if x.ndim == 4:
+        student = student.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    batches = batches_of(
+        run,
+        x,
+        torch.from_numpy(labels).to(x.device),
+        training,
+        unlabeled if len(unlabeled) else training,
+        constants,
+        shard,
+    )
+    return OwnTask(run, x, labels, validation, labeled_counts, student, batches)
+
+
+def held_out(
+    labels: npt.NDArray[np.int64], fraction: float, seed: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Places of the labeled samples to train on, and of those to validate on: of each class the fraction, not none."""
+    rng = np.random.default_rng(seed)
+    validation = []
+    for label in np.unique(labels[labels >= 0]) if fraction else ():
+        places = rng.permutation(np.flatnonzero(labels == label))
+        validation.append(places[: max(1, min(len(places) - 1, round(fraction * len(places))))])
+    chosen = np.sort(np.concatenate(validation)) if validation else np.zeros(0, np.int64)
+    return np.setdiff1d(np.flatnonzero(labels >= 0), chosen), chosen
+
+
+def batches_of(
+    run: Training,
+    x: Float[Tensor, "n ..."] | Samples,
+    labels: Int[Tensor, " n"],
+    labeled: npt.NDArray[np.int64],
+    unlabeled: npt.NDArray[np.int64],
+    constants: dict[str, Tensor],
+    shard: tuple[int, int],
+) -> Batches:
+    """The run's batches of these samples, which are preprocessed and on their device."""
+    return Batches(
+        x=x,
+        labels=labels,
+        labeled=labeled,
+        unlabeled=unlabeled,
+        labeled_batch=run.labeled_batch,
+        unlabeled_batch=run.unlabeled_batch,
+        seed=run.seed,
+        view=Views(flip=run.flip, crop=run.crop, noise=run.noise),
+        second_view=run.made.base.needs_second_view,
+        draws=run.made.draws,
+        mix_alpha=run.made.options.get("alpha", 1.0),
+        ramp=run.ramped,
+        constants={name: value.to(x.device, x.dtype) for name, value in constants.items()},
+        shard=shard,
+    )
+
+
+def class_weights(run: Training, labeled_counts: npt.NDArray[np.int64]) -> dict[str, Tensor]:
     """What each batch carries of the labeled counts: the suppression and the weights of the labeled loss."""
     weights: dict[str, Tensor] = {}
     if run.made.scl is not None:
-        weights["suppression"] = losses.suppression_weights(parts.labeled_counts, run.made.scl.beta, run.made.scl.form)
+        weights["suppression"] = losses.suppression_weights(labeled_counts, run.made.scl.beta, run.made.scl.form)
     if run.reweight in REWEIGHTS:
-        weights["class_weights"] = REWEIGHTS[run.reweight](parts.labeled_counts)
+        weights["class_weights"] = REWEIGHTS[run.reweight](labeled_counts)
     return weights
 
 
@@ -163,10 +271,11 @@ def evaluating(network: nn.Module) -> Iterator[None]:
 
 
 @torch.no_grad()
-def probabilities(network: nn.Module, x: Tensor) -> npt.NDArray[np.float32]:
+def probabilities(network: nn.Module, x: Tensor | Samples) -> npt.NDArray[np.float32]:
     """What the network predicts, in evaluation mode, for any number of samples."""
     with evaluating(network):
-        parts = [losses.probabilities(network(part)) for part in torch.split(x, EVALUATED_AT_ONCE)]
+        starts = range(0, len(x), EVALUATED_AT_ONCE)
+        parts = [losses.probabilities(network(x[start : start + EVALUATED_AT_ONCE])) for start in starts]
     return torch.cat(parts).float().cpu().numpy()
 
 
@@ -175,7 +284,9 @@ def boundary(task: Task) -> dict[str, npt.NDArray[Any]]:
     points, labels, parts = task.data.train_x, task.data.train_y, task.split
     low, high = points.min(0) - 0.3, points.max(0) + 0.3
     x, y = (np.linspace(low[d], high[d], GRID, dtype=np.float32) for d in (0, 1))
-    plane = torch.from_numpy(np.stack(np.meshgrid(x, y), -1).reshape(-1, 2)).to(task.batches.x)
+    plane = torch.from_numpy(np.stack(np.meshgrid(x, y), -1).reshape(-1, 2)).to(
+        task.batches.x.device, task.batches.x.dtype
+    )
     predicted = probabilities(task.student, plane)
     return {
         "x": x,
