@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help toy test lint format bench dist clean
+.PHONY: help toy test lint format bench docs dist clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -34,6 +34,9 @@ format: .venv/installed ## put the code into the style that lint checks
 bench: .venv/installed ## run every benchmark; each prints one JSON line
 	@set -e; for file in benchmarks/*.py; do echo "$$file"; $(BIN)/python "$$file"; done
 
+docs: .venv/installed ## build the documentation: site/index.html opens from the disk
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 dist: .venv/installed ## build wheel and sdist, and try the wheel in an environment of its own
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist
@@ -43,5 +46,5 @@ dist: .venv/installed ## build wheel and sdist, and try the wheel in an environm
 	cd "$$fresh"; bin/cissl --version; bin/cissl list
 
 clean: ## remove .venv and everything that was built; runs/ stays
-	rm -rf .venv dist build .pytest_cache .hypothesis .mypy_cache .ruff_cache mutants
+	rm -rf .venv dist build site .pytest_cache .hypothesis .mypy_cache .ruff_cache mutants
 	find src tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -20,6 +20,8 @@ from cissl.names import imported, is_own, unknown
 
 
 class Output(NamedTuple):
+    """What a network says of a batch."""
+
     logits: Tensor
     features: Tensor | None = None  # flattened, before the classifier; there when a modifier asks for them
 
@@ -54,6 +56,8 @@ class Batch(TypedDict, total=False):
 
 
 class Comparison(NamedTuple):
+    """What the student said of the unlabeled samples, what it should have said, and which of them count."""
+
     said: Float[Tensor, "u k"]  # logits, with gradient
     wanted: Float[Tensor, "u k"]  # probabilities, without
     kept: Float[Tensor, " u"] | None = None  # a factor for each sample; None keeps all
