@@ -235,7 +235,7 @@ def test_ctrl_c_stops_everything_and_the_study_can_go_on(moment, tmp_path):
 
 
 def test_ctrl_c_while_the_report_is_made_says_that_all_is_done(cissl, monkeypatch):
-    def interrupt(*_):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(report, "write_report", interrupt)

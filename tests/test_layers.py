@@ -29,6 +29,7 @@ JOINERS = {
     "clusters",
     "cli",
     "cli_run",
+    "cli_report",
     "cli_train",
     "analysis",
     "estimator",

@@ -15,18 +15,10 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from cissl.report import (
-    boundaries,
-    error_markdown,
-    error_table,
-    figures,
-    group_seeds,
-    read_results,
-    write_csv,
-    write_report,
-)
+from cissl.report import boundaries, figures, group_seeds, read_results, results_csv, write_report, write_text
 from cissl.report.names import method_name
 from cissl.report.paper import lookup
+from cissl.report.tables import markdown, terminal
 
 PAPER_METHODS = ("supervised", "pi", "mean-teacher", "mean-teacher+scl")
 
@@ -99,9 +91,9 @@ def add_suppression(study: Path) -> None:
     )
 
 
-def terminal(study: Path, width: int = 80) -> str:
+def as_printed(study: Path, width: int = 80) -> str:
     console = plain_console(width)
-    console.print(error_table(group_seeds(read_results(study)[0]), width))
+    console.print(terminal(group_seeds(read_results(study)[0]), width))
     return printed(console)
 
 
@@ -163,7 +155,7 @@ def test_one_seed_has_no_deviation_and_none_has_no_mean(tmp_path: Path) -> None:
     supervised, pi = group_seeds(read_results(tmp_path)[0])
     assert supervised.percent("error") == (25.0, None)
     assert pi.percent("error") == (None, None)
-    rows = list(csv.DictReader(write_csv([supervised, pi], tmp_path / "results.csv").read_text().splitlines()))
+    rows = list(csv.DictReader(results_csv([supervised, pi]).splitlines()))
     assert (rows[0]["error_mean"], rows[0]["error_std"]) == ("25.0000", "")
     assert (rows[3]["error_mean"], rows[3]["seeds_done"], rows[3]["seeds_diverged"]) == ("", "0", "1")
 
@@ -171,7 +163,7 @@ def test_one_seed_has_no_deviation_and_none_has_no_mean(tmp_path: Path) -> None:
 def test_results_csv_has_the_papers_columns_and_ours(tmp_path: Path) -> None:
     for seed in range(2):
         add_run(tmp_path, seed=seed, errors=(0.2 + 0.1 * seed, 0.0, 0.5))
-    path = write_csv(group_seeds(read_results(tmp_path)[0]), tmp_path / "results.csv")
+    path = write_text(results_csv(group_seeds(read_results(tmp_path)[0])), tmp_path / "results.csv")
     lines = path.read_text().splitlines()
     assert lines[0] == (
         "table,dataset,algorithm,reweight,unlabeled,imbalance,labels,classes,error_mean,error_std,map_mean,map_std,"
@@ -193,7 +185,7 @@ def test_an_interrupted_write_leaves_the_old_results(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr("os.replace", stop)
     with pytest.raises(KeyboardInterrupt):
-        write_csv(groups, path)
+        write_text(results_csv(groups), path)
     assert path.read_text() == "old"
 
 
@@ -219,19 +211,19 @@ def test_settings_of_one_method_are_never_averaged_together(tmp_path: Path) -> N
     add_run(tmp_path, seed=0, method="pi", options={"w_max": 20.0}, errors=(0.3, 0.0, 0.1))
     groups = group_seeds(read_results(tmp_path)[0])
     assert len(groups) == 3
-    heading = error_markdown(groups).splitlines()[0]
+    heading = markdown(groups).splitlines()[0]
     assert re.findall(r"ICT \(.*?\)|Π model", heading) == ["Π model", "ICT (steps=100)", "ICT (steps=5000)"]
-    rows = list(csv.DictReader(write_csv(groups, tmp_path / "results.csv").read_text().splitlines()))
+    rows = list(csv.DictReader(results_csv(groups).splitlines()))
     assert {row["algorithm"] for row in rows} == {"pi", "ict (steps=100)", "ict (steps=5000)"}
 
 
-def test_table_for_the_terminal(tmp_path: Path) -> None:
+def test_table_for_the_as_printed(tmp_path: Path) -> None:
     for seed in range(5):
         for method in reversed(PAPER_METHODS):
             bad = method == "supervised" and seed == 2
             errors = (0.2, 0.0, 0.5) if method == "mean-teacher+scl" else (0.3, 0.01, 0.6)
             add_run(tmp_path, method=method, seed=seed, errors=errors, status="diverged" if bad else "done")
-    text = terminal(tmp_path)
+    text = as_printed(tmp_path)
     lines = [line.rstrip() for line in text.splitlines()]
     assert all(len(line) <= 80 for line in lines)
     assert lines[1].split() == ["Supervised", "Π", "model", "Mean", "Teacher", "MT+SCL"]
@@ -251,7 +243,7 @@ def test_table_of_many_methods_goes_on_below(tmp_path: Path) -> None:
     for method in (*PAPER_METHODS, "vat+em", "vat+em+sntg", "pseudo-label", "ict", "pi+scl"):
         add_run(tmp_path, method=method)
     names = ["Supervised", "Π model", "Mean Teacher", "VAT+EM", "VAT+EM+SNTG", "Pseudo-Label", "ICT", "MT+SCL", "Π+SCL"]
-    narrow, wide = terminal(tmp_path, 80), terminal(tmp_path, 200)
+    narrow, wide = as_printed(tmp_path, 80), as_printed(tmp_path, 200)
     assert max(len(line.rstrip()) for line in narrow.splitlines()) <= 80
     assert re.findall("|".join(map(re.escape, sorted(names, key=len, reverse=True))), narrow) == names
     assert any(all(name in line for name in names) for line in wide.splitlines())
@@ -263,7 +255,7 @@ def test_markdown_table(tmp_path: Path) -> None:
         add_run(tmp_path, method="mean-teacher+scl", seed=seed, errors=(0.1 + seed / 10, 0.0, 0.5))
         add_run(tmp_path, method="ict", seed=seed, errors=(0.3, 0.0, 0.6) if seed else None)
         add_run(tmp_path, dataset="four-spins", labeled=11, method="ict", errors=(0.3, 0.2, 0.6), seed=seed)
-    lines = error_markdown(group_seeds(read_results(tmp_path)[0])).splitlines()
+    lines = markdown(group_seeds(read_results(tmp_path)[0])).splitlines()
     assert lines[0] == "| Data set | Classes | ICT | MT+SCL |"
     assert lines[2] == "| Two moons | all | 30.00, 1 of 2 seeds, 1 unfinished | **15.00 ± 7.07** (24.39 ± 15.14) |"
     assert lines[3].count("**") == 4  # both are the lowest
@@ -273,11 +265,11 @@ def test_markdown_table(tmp_path: Path) -> None:
 
 def test_the_lowest_is_marked_among_several_only_and_as_shown(tmp_path: Path) -> None:
     add_run(tmp_path, method="supervised", errors=(0.200001, 0.1, 0.5))
-    assert "**" not in error_markdown(group_seeds(read_results(tmp_path)[0]))
+    assert "**" not in markdown(group_seeds(read_results(tmp_path)[0]))
     add_run(tmp_path, method="pi", status="diverged")
-    assert "**" not in error_markdown(group_seeds(read_results(tmp_path)[0]))
+    assert "**" not in markdown(group_seeds(read_results(tmp_path)[0]))
     add_run(tmp_path, method="ict", errors=(0.2, 0.2, 0.5))
-    lines = error_markdown(group_seeds(read_results(tmp_path)[0])).splitlines()
+    lines = markdown(group_seeds(read_results(tmp_path)[0])).splitlines()
     assert [line.count("**") for line in lines[2:5]] == [4, 2, 4]
 
 
@@ -285,7 +277,7 @@ def test_a_seed_that_was_never_started_is_missing(tmp_path: Path) -> None:
     add_run(tmp_path, method="supervised", seed=0)
     add_run(tmp_path, method="supervised", seed=1)
     add_run(tmp_path, method="pi", seed=0)
-    assert "1 of 2 seeds, 1 missing" in error_markdown(group_seeds(read_results(tmp_path)[0]))
+    assert "1 of 2 seeds, 1 missing" in markdown(group_seeds(read_results(tmp_path)[0]))
 
 
 def test_figure_1_shows_one_seed_per_row_and_says_why_a_panel_is_empty(tmp_path: Path) -> None:
@@ -319,8 +311,9 @@ def test_report_writes_what_there_is_data_for(tmp_path: Path) -> None:
     add_gradient_difference(tmp_path)
     add_suppression(tmp_path)
     console = plain_console(80)
-    written = write_report(tmp_path, console)
-    assert written[0] == tmp_path / "results.csv"
+    written = write_report(tmp_path, console, study="toy")
+    assert written[:3] == [tmp_path / name for name in ("report.html", "results.csv", "statistics.csv")]
+    written = written[2:]
     stems = ["figure1", "coefficients", "imbalance-types", "gradient-difference", "suppression"]
     assert [path.stem for path in written[1::2]] == stems
     for i, stem in enumerate(stems):
@@ -380,4 +373,4 @@ def check_pictures(paths: list[Path], stem: str) -> bool:
 def test_a_shorter_study_is_not_shown_as_the_papers(tmp_path: Path) -> None:
     for seed in (0, 1):
         add_run(tmp_path, seed=seed, steps=200)
-    assert "Trained for 200 steps, the paper for 5000." in error_markdown(group_seeds(read_results(tmp_path)[0]))
+    assert "Trained for 200 steps, the paper for 5000." in markdown(group_seeds(read_results(tmp_path)[0]))

@@ -1,6 +1,7 @@
 """The description of a run, and what executing it gives."""
 
 import csv
+import itertools
 import json
 import pickle
 import random
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from cissl import Run, datasets, execute, execute_seeds, metrics, networks, protocol, records, schedules
+from cissl import Run, datasets, execute, execute_seeds, execution, metrics, networks, protocol, records, schedules
 from cissl.methods import PAPER as PAPER_METHODS
 from cissl.randomness import stream
 
@@ -238,7 +239,7 @@ def test_the_result_says_what_was_run_and_how_it_ended(done):
 
 def test_the_folder_holds_whole_files_and_nothing_else(done):
     files = {path.name for path in done[1].iterdir()} - {".lock", "tensorboard"}
-    assert files == {"run.json", "steps.csv", "weights.npz", "boundary.npz", "result.json"}
+    assert files == {"run.json", "steps.csv", "weights.npz", "boundary.npz", "boundary-steps.npz", "result.json"}
 
 
 def test_the_weights_kept_are_those_that_were_evaluated(done):
@@ -293,6 +294,62 @@ def test_the_boundary_is_a_picture_of_the_student_over_the_points(done):
         confidence, winner = network(point).softmax(1).max(1)
         assert picture["winner"][row, column] == winner.item()
         assert picture["probability"][row, column] == pytest.approx(confidence.item(), abs=1e-3)
+
+
+def film(folder):
+    with np.load(folder / "boundary-steps.npz") as arrays:
+        return {name: arrays[name] for name in arrays}
+
+
+@pytest.mark.parametrize("do", [execute, together])
+def test_the_boundary_is_seen_on_its_way_and_the_run_is_the_same_without(do, tmp_path, monkeypatch):
+    run = toy(steps=250, seed=1)
+    seen = do(run, tmp_path / "seen")
+    pictures = film(tmp_path / "seen")
+    assert pictures["steps"].tolist() == [0, 100, 200, 250]
+    assert pictures["confidence"].shape == (4, len(pictures["y"]), len(pictures["x"]))
+    assert all((one != other).any() for one, other in itertools.pairwise(pictures["confidence"]))
+    with np.load(tmp_path / "seen" / "boundary.npz") as last:  # the same corners, in 255ths
+        corners = last["probability"][:: len(last["y"]) - 1, :: len(last["x"]) - 1]
+    assert pictures["confidence"][-1][::63, ::63] / 255 == pytest.approx(corners.astype(np.float32), abs=0.004)
+    monkeypatch.setattr(execution.Film, "look", lambda *_: None)
+    assert untimed(do(run, tmp_path / "unseen")) == untimed(seen)
+    assert same_weights(tmp_path / "seen", tmp_path / "unseen")
+    for name in ("steps.csv", "boundary.npz"):
+        assert (tmp_path / "seen" / name).read_bytes() == (tmp_path / "unseen" / name).read_bytes()
+    assert not (tmp_path / "unseen" / "boundary-steps.npz").exists()
+
+
+def test_a_run_that_was_stopped_has_seen_all_of_its_boundary(tmp_path):
+    def stop(status):
+        if status.step == 200:
+            raise KeyboardInterrupt
+
+    run, machine = toy(steps=300), execution.Machine(checkpoint_every=100)
+    with pytest.raises(KeyboardInterrupt):
+        execute(run, tmp_path / "stopped", stop, machine)
+    execute(run, tmp_path / "stopped", machine=machine)
+    execute(run, tmp_path / "whole", machine=machine)
+    stopped, whole = film(tmp_path / "stopped"), film(tmp_path / "whole")
+    assert whole["steps"].tolist() == [0, 100, 200, 300]
+    assert all(np.array_equal(stopped[name], whole[name]) for name in whole)
+
+
+def test_a_long_run_is_seen_about_as_often_as_a_short_one():
+    class Plane:
+        def snapshot(self):
+            return np.zeros((2, 2), dtype=np.uint8)
+
+        def film(self, steps, snapshots):
+            return {}
+
+    for steps in (5_000, 500_000):
+        seen = execution.Film(Plane(), steps, True)
+        for step in range(0, steps + 1, 100):
+            seen.look(step)
+        assert seen.steps[0] == 0
+        assert seen.steps[-1] == steps
+        assert len(seen.steps) == execution.SNAPSHOTS + 1
 
 
 def loaded(run):

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 import cissl
-from cissl import cli_data, cli_run, cli_train
-from cissl.cli_run import Out, StudyName
+from cissl import cli_data, cli_report, cli_run, cli_train
 
 app = typer.Typer(
     help="Class-imbalanced semi-supervised learning: the paper's studies, and training on data of your own.",
@@ -73,13 +72,8 @@ def _first_sentence(text: str | None) -> str:
     return re.sub(r"^\+\w+(: |, )", "", text.split(". ")[0].rstrip("."))
 
 
-@app.command()
-def report(study: StudyName, out: Out = None) -> None:
-    """The tables and figures of a study, as far as it is done."""
-    cli_run.report(cli_run.find(study, out), None)
-
-
 app.command()(cli_run.run)
+app.command("report")(cli_report.report)
 app.command()(cli_run.status)
 app.command()(cli_train.train)
 

@@ -61,6 +61,7 @@ def run(
     """
     from cissl import status as standings
     from cissl import study_files
+    from cissl.cli_report import show
     from cissl.execution import Machine
     from cissl.records import readable_errors
 
@@ -90,7 +91,7 @@ def run(
 
             with readable_errors(folder):
                 analyse(runs, folder)
-        report(folder, [run.name for run in runs])
+        show(folder, [run.name for run in runs])
     if failed:
         raise typer.Exit(1)
 
@@ -253,21 +254,6 @@ def _execute(runs: Sequence["Description"], folder: Path, workers: Callable[[], 
     for failure in failures:
         typer.echo(f"failed: {_which(failure.runs)}: {failure.reason}", err=True)
     return failed
-
-
-def report(folder: Path, only: list[str] | None) -> None:
-    """Print and write what there is to see of a study."""
-    from rich.console import Console
-
-    from cissl.records import readable_errors
-    from cissl.report import write_report
-    from cissl.status import name_in
-
-    with readable_errors(folder):
-        written = write_report(folder, Console(), only, name_in(folder))
-    typer.echo("Written:")
-    for path in written:
-        typer.echo(f"  {path}")
 
 
 def _which(runs: Sequence["Description"]) -> str:

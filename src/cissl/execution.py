@@ -45,6 +45,7 @@ from cissl.training import (
 )
 
 CHECKPOINTS = 20  # of a run, unless asked otherwise
+SNAPSHOTS = 25  # about so many pictures of a run on its way, where it can be drawn
 
 
 @runtime_checkable
@@ -83,6 +84,41 @@ class Trainable(Protocol):
 
     def pictures(self) -> dict[str, dict[str, npt.NDArray[Any]]]:
         """Arrays to be drawn of the trained student, by the name of their file."""
+
+
+@runtime_checkable
+class Drawable(Protocol):
+    """What can be drawn while it trains, as the boundary of the toy sets."""
+
+    def snapshot(self) -> npt.NDArray[np.uint8] | None:
+        """How it looks now; None where there is nothing to draw."""
+
+    def film(self, steps: Sequence[int], snapshots: Sequence[npt.NDArray[np.uint8]]) -> dict[str, npt.NDArray[Any]]:
+        """The arrays of boundary-steps.npz."""
+
+
+class Film:
+    """Snapshots of a task on its way, at some of the looks: they draw nothing at random and move no statistics, so
+    a run is the same with and without."""
+
+    def __init__(self, task: Any, steps: int, wanted: bool) -> None:
+        self.task = task if wanted and isinstance(task, Drawable) else None
+        self.every, self.last = LOOK_EVERY * max(1, round(steps / LOOK_EVERY / SNAPSHOTS)), steps
+        self.steps: list[int] = []
+        self.snapshots: list[Tensor] = []
+
+    def look(self, step: int) -> None:
+        if self.task is None or step in self.steps or (step % self.every and step != self.last):
+            return
+        snapshot = self.task.snapshot()
+        if snapshot is not None:
+            self.steps.append(step)
+            self.snapshots.append(torch.from_numpy(snapshot))
+
+    def write(self, folder: Path) -> None:
+        if self.task is not None and self.steps:
+            film = self.task.film(self.steps, [snapshot.numpy() for snapshot in self.snapshots])
+            records.write_arrays(folder / "boundary-steps.npz", film)
 
 
 Prepare = Callable[[torch.device, tuple[int, int]], Trainable]
@@ -235,6 +271,7 @@ class Execution:
         self.validated = Validated(task)
         self.curve = CurveFile(folder / "steps.csv" if folder is not None and self.first else None)
         self.board = tensorboard(folder) if folder is not None and self.first else None
+        self.film = Film(task, run.steps, folder is not None and self.first)
         self.saved_at = time.monotonic()
         if folder is not None and (state := checkpoints.load(folder, self.say)) is not None:
             self.restore(state)
@@ -255,7 +292,16 @@ class Execution:
         if self.board is not None:
             self.board.finalize("success")
         result = finish(
-            self.task, self.networks, self.diverged_at, self.curve, seconds, folder, self.validated, self.step, keep
+            self.task,
+            self.networks,
+            self.diverged_at,
+            self.curve,
+            seconds,
+            folder,
+            self.validated,
+            self.step,
+            keep,
+            self.film,
         )
         if folder is not None:
             checkpoints.remove(folder)
@@ -266,6 +312,7 @@ class Execution:
         run, machine = self.run, self.machine
         checkpoint_every = machine.checkpoint_every or max(1, run.steps // CHECKPOINTS // LOOK_EVERY) * LOOK_EVERY
         validates, validate_every = self.task.validates, validation_interval(self.task)
+        self.film.look(self.step)
         taken = train(
             self.learner, self.optimizer, self.task.batches, run.rate, range(self.step + 1, run.steps + 1), self.average
         )
@@ -276,6 +323,7 @@ class Execution:
             steps, self.step = stop - self.step, stop
             self.curve.append(curve)
             self.diverged_at = int(first_not_finite(curve)[0])
+            self.film.look(stop)
             validated = None
             if validates and not self.diverged_at and (stop % validate_every == 0 or stop == run.steps):
                 validated = self.validate()
@@ -323,6 +371,7 @@ class Execution:
             "best": self.validated.best,
             "validations": self.validated.seen,
             "curve": (self.curve.names, self.curve.rows),
+            "film": (self.film.steps, self.film.snapshots),
             "seconds": self.seconds + time.perf_counter() - self.started,
         }
         with records.readable_errors(self.folder):
@@ -336,6 +385,7 @@ class Execution:
         self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.validated.best, self.validated.seen = state["step"], state["best"], state["validations"]
         self.curve.names, self.curve.rows = state["curve"]
+        self.film.steps, self.film.snapshots = state.get("film", ([], []))
         self.seconds = state["seconds"]
         self.say(f"Going on after step {self.step} of {self.run.steps}.")
         if self.watch is not None and self.first:
@@ -454,7 +504,7 @@ def train_seeds(
     keepers: Sequence[Keep | None],
 ) -> list[Result]:
     started, first = time.perf_counter(), tasks[0].run
-    each = [SeedNetworks(task) for task in tasks]
+    each = [SeedNetworks(task, folder is not None) for task, folder in zip(tasks, folders, strict=True)]
     seeds = ManySeeds(first.made, first.reweight, [one.task.student for one in each], compiled=compiled)
     optimizer = sgd(seeds.student.values(), first.learning_rate, first.momentum, first.weight_decay)
     average = average_of(first.made.teacher_decay, seeds.student.values(), seeds.teacher.values())
@@ -470,15 +520,16 @@ def train_seeds(
         for stretch in curves:
             if stretch.steps[0] <= (stopped or first.steps):  # other seeds may have gone on
                 curve.append(stretch, place)
-        results.append(finish(one.task, one.networks, stopped, curve, seconds, folder, one.validated, step, keep))
+        ended = (stopped, curve, seconds, folder, one.validated, step, keep, one.film)
+        results.append(finish(one.task, one.networks, *ended))
     return results
 
 
 class SeedNetworks:
     """The networks of one of many seeds, and what its validations have shown."""
 
-    def __init__(self, task: Task | OwnTask) -> None:
-        self.task, self.validated = task, Validated(task)
+    def __init__(self, task: Task | OwnTask, filmed: bool) -> None:
+        self.task, self.validated, self.film = task, Validated(task), Film(task, task.run.steps, filmed)
         teacher = task.teacher()
         self.networks = {"student": task.student} | ({} if teacher is None else {"teacher": teacher})
 
@@ -507,12 +558,16 @@ def follow(
     validate_every = validation_interval(task)
     seen: list[Curve] = []
     diverged_at, step = np.zeros(len(each), dtype=np.int64), 0
+    for one in each:
+        one.film.look(0)
     for stop in stops(0, steps, LOOK_EVERY, validate_every):
         seen.append(curve_of(list(islice(taken, stop - step))))
         diverged_at = np.where(diverged_at == 0, first_not_finite(seen[-1]), diverged_at)
         validated = None
+        write_back(seeds, each)
+        for one in each:
+            one.film.look(stop)
         if task.validates and (stop % validate_every == 0 or stop == steps):
-            write_back(seeds, each)
             for place in np.flatnonzero(diverged_at == 0).tolist():
                 if not each[place].has_enough:
                     validated = each[place].validate(stop)
@@ -542,6 +597,7 @@ def finish(
     validated: Validated,
     step: int,
     keep: Keep | None = None,
+    film: Film | None = None,
 ) -> Result:
     """Evaluate what was trained, and write it: the result last, so that whoever sees it finds the rest.
 
@@ -580,6 +636,8 @@ def finish(
     with records.readable_errors(folder):
         curve.write()
         if measured:
+            if film is not None:
+                film.write(folder)
             weights = {f"{who}/{n}": value.numpy() for who, state in states.items() for n, value in state.items()}
             records.write_arrays(folder / "weights.npz", weights)
             for name, arrays in task.pictures().items():

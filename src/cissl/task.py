@@ -1,7 +1,7 @@
 """From a run's description to what it trains with: arrays, split, network, batches, and what is measured of it."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from cissl.views import Views
 Device = torch.device | str
 EVALUATED_AT_ONCE = 250  # samples
 GRID = 200  # points of a decision boundary's picture, each way
+SNAPSHOT_GRID = 64  # likewise of those on the way there
 REWEIGHTS: dict[str, Callable[[npt.NDArray[np.int64]], Tensor]] = {
     "in": losses.inverse_weights,
     "cb": losses.class_balanced_weights,
@@ -82,7 +83,24 @@ class Task(Classification):
 
     def pictures(self) -> dict[str, dict[str, npt.NDArray[Any]]]:
         """Arrays to be drawn of the trained student, by the name of their file."""
-        return {"boundary.npz": boundary(self)} if self.data.train_x.shape[1:] == (2,) else {}
+        return {"boundary.npz": boundary(self)} if self.is_plane else {}
+
+    @property
+    def is_plane(self) -> bool:
+        """Whether the samples are points that can be drawn."""
+        return self.data.train_x.shape[1:] == (2,)
+
+    def snapshot(self) -> npt.NDArray[np.uint8] | None:
+        """The student's confidence over the plane as it is now, in 255ths; None without a plane, or without numbers."""
+        if not self.is_plane:
+            return None
+        confidence = over_the_plane(self, SNAPSHOT_GRID)[2].max(-1)
+        return (255 * confidence).round().astype(np.uint8) if np.isfinite(confidence).all() else None
+
+    def film(self, steps: Sequence[int], snapshots: Sequence[npt.NDArray[np.uint8]]) -> dict[str, npt.NDArray[Any]]:
+        """The snapshots of those steps as the arrays of boundary-steps.npz."""
+        x, y, _ = over_the_plane(self, SNAPSHOT_GRID)
+        return {"x": x, "y": y, "steps": np.array(steps), "confidence": np.stack(snapshots), **trained_on(self)}
 
 
 def prepare(
@@ -281,18 +299,30 @@ def probabilities(network: nn.Module, x: Tensor | Samples) -> npt.NDArray[np.flo
 
 def boundary(task: Task) -> dict[str, npt.NDArray[Any]]:
     """The most confident class and its probability over the plane, and the points that were trained on."""
-    points, labels, parts = task.data.train_x, task.data.train_y, task.split
-    low, high = points.min(0) - 0.3, points.max(0) + 0.3
-    x, y = (np.linspace(low[d], high[d], GRID, dtype=np.float32) for d in (0, 1))
-    plane = torch.from_numpy(np.stack(np.meshgrid(x, y), -1).reshape(-1, 2)).to(
-        task.batches.x.device, task.batches.x.dtype
-    )
-    predicted = probabilities(task.student, plane)
+    x, y, predicted = over_the_plane(task, GRID)
     return {
         "x": x,
         "y": y,
-        "probability": predicted.max(1).reshape(GRID, GRID).astype(np.float16),
-        "winner": predicted.argmax(1).reshape(GRID, GRID).astype(np.uint8),
+        "probability": predicted.max(-1).astype(np.float16),
+        "winner": predicted.argmax(-1).astype(np.uint8),
+        **trained_on(task),
+    }
+
+
+def over_the_plane(task: Task, grid: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+    """The coordinates of a grid over the data, and what the student predicts there."""
+    points = task.data.train_x
+    low, high = points.min(0) - 0.3, points.max(0) + 0.3
+    x, y = (np.linspace(low[d], high[d], grid, dtype=np.float32) for d in (0, 1))
+    plane = torch.from_numpy(np.stack(np.meshgrid(x, y), -1).reshape(-1, 2)).to(
+        task.batches.x.device, task.batches.x.dtype
+    )
+    return x, y, probabilities(task.student, plane).reshape(grid, grid, -1)
+
+
+def trained_on(task: Task) -> dict[str, npt.NDArray[Any]]:
+    points, labels, parts = task.data.train_x, task.data.train_y, task.split
+    return {
         "labeled_points": points[parts.labeled],
         "labeled_classes": labels[parts.labeled],
         "unlabeled_points": points[parts.unlabeled],

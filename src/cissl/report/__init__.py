@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -11,13 +12,15 @@ from rich.console import Console
 
 from cissl.coefficients import coefficient_difference, student_coefficient, teacher_coefficient
 from cissl.protocol import class_counts
-from cissl.report import figures, names
+from cissl.report import comparing, figures, names, tables
 from cissl.report.figures import Boundary
-from cissl.report.results import Group, group_seeds, read_results, write_csv
-from cissl.report.tables import error_markdown, error_table
+from cissl.report.layout import compare
+from cissl.report.page import page
+from cissl.report.results import Group, Study, group_seeds, read_results, read_study, results_csv, write_text
 
-__all__ = ["error_markdown", "error_table", "group_seeds", "read_results", "write_csv", "write_report"]
+__all__ = ["FORMATS", "group_seeds", "page", "read_results", "read_study", "text", "write_report", "write_text"]
 
+FORMATS = ("html", "csv", "markdown", "latex")
 MOMENTUM, DECAY = 0.9, 0.95  # of the supplement's figure, and of Mean Teacher's training
 COEFFICIENT_STEPS = 200  # enough to see both ends; the supplement says that a longer run looks the same
 BOUNDARY_ARRAYS = ("x", "y", "probability", "labeled_points", "labeled_classes", "unlabeled_points")
@@ -26,26 +29,72 @@ LABELED, UNLABELED, IMBALANCE, CLASSES = 4000, 14389, 10.0, 10
 
 
 def write_report(
-    folder: str | Path, console: Console, only: Collection[str] | None = None, study: str = "toy"
+    folder: str | Path,
+    console: Console,
+    only: Collection[str] | None = None,
+    study: str | None = None,
+    baseline: str | None = None,
+    pictures: Sequence[str] = figures.FORMATS,
 ) -> list[Path]:
-    """Prints the study's table, writes results.csv and every figure there is data for; returns what it wrote.
+    """Prints the study's table and statistics, writes them, the page and every figure there is data for; returns what
+    it wrote.
 
-    `only` are the names of the runs to report, None for all that the folder holds.
+    `only` are the names of the runs to report, None for all that the folder holds; `baseline` is what the other
+    methods are compared with; `pictures` are the formats of the figures.
     """
     folder = Path(folder)
-    results, skipped = read_results(folder, only)
+    known, groups, skipped = _read(folder, only, study)
     for line in skipped:
         console.print(line, style="yellow", markup=False, highlight=False)
-    groups = group_seeds(results)
-    console.print(error_table(groups, console.width, study))
-    written = [write_csv(groups, folder / "results.csv", study)]
-    if study != "toy":
-        return written
-    if groups:
-        written += figures.boundary_figure(boundaries(groups), folder / "figures" / "figure1")
-    written += coefficients(folder / "figures" / "coefficients")
-    written += imbalance_types(folder / "figures" / "imbalance-types")
-    written += measured(folder)
+    compared = compare(groups, known.name)
+    rows = comparing.against(compared, comparing.baseline_of(compared, baseline))
+    console.print(tables.terminal(groups, console.width, known.name, known.title))
+    console.print(tables.terminal_statistics(rows))
+    written = [
+        write_text(page(known, groups, skipped, baseline), folder / "report.html"),
+        write_text(results_csv(groups, known.name), folder / "results.csv"),
+        write_text(comparing.statistics_csv(rows), folder / "statistics.csv"),
+    ]
+    with figures.written_as(pictures):
+        return written + _figures(folder, groups, known.name)
+
+
+def text(
+    folder: str | Path,
+    format: str,
+    only: Collection[str] | None = None,
+    study: str | None = None,
+    baseline: str | None = None,
+) -> tuple[str, list[str]]:
+    """The report in one of FORMATS, and a line for each folder that could not be read."""
+    known, groups, skipped = _read(Path(folder), only, study)
+    if format == "html":
+        return page(known, groups, skipped, baseline), skipped
+    if format == "csv":
+        return results_csv(groups, known.name), skipped
+    compared = compare(groups, known.name)
+    rows = comparing.against(compared, comparing.baseline_of(compared, baseline))
+    if format == "markdown":
+        parts = [tables.markdown(groups, known.name), tables.markdown_statistics(rows)]
+    else:
+        parts = [tables.latex(groups, known.name, known.title), tables.latex_statistics(rows)]
+    return "\n".join(part for part in parts if part), skipped
+
+
+def _read(folder: Path, only: Collection[str] | None, study: str | None) -> tuple[Study, list[Group], list[str]]:
+    results, skipped = read_results(folder, only)
+    known = read_study(folder)
+    return replace(known, name=study or known.name), group_seeds(results), skipped
+
+
+def _figures(folder: Path, groups: Sequence[Group], study: str) -> list[Path]:
+    written: list[Path] = []
+    if study == "toy":
+        if groups:
+            written += figures.boundary_figure(boundaries(groups), folder / "figures" / "figure1")
+        written += coefficients(folder / "figures" / "coefficients")
+        written += imbalance_types(folder / "figures" / "imbalance-types")
+        written += measured(folder)
     return written
 
 

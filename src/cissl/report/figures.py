@@ -1,9 +1,12 @@
-"""The figures of the toy study. Each function takes plain data and a path without suffix, and writes PNG and SVG."""
+"""The figures of the toy study. Each function takes plain data and a path without suffix, and writes PNG and SVG, or
+what `written_as` asks for."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,10 @@ CLASS_COLOURS = ("#0072B2", "#009E73", "#000000", "#CC79A7", "#56B4E9", "#8B5A2B
 CLASS_MARKERS = ("o", "s", "^", "D", "v", "P")
 CONFIDENCE_COLOURS = "YlOrRd_r"  # dark red is low: the decision boundary, as in the paper
 GREY, INK = "#7f8487", "#333333"
-PNG_DPI, SVG_DPI = 150, 100  # the SVG's for what is a picture inside it: dense points, and the plane
+PNG_DPI, VECTOR_DPI = 150, 100  # the latter for what is a picture inside an SVG or PDF: dense points, and the plane
+FORMATS = ("png", "svg")  # and pdf where it is asked for
+UNDATED: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+_written_as: ContextVar[tuple[str, ...]] = ContextVar("written_as", default=FORMATS)
 
 STYLE: Any = {
     "font.family": "sans-serif",
@@ -271,15 +277,26 @@ def _figure(width: float, height: float) -> Figure:
     return figure
 
 
+@contextmanager
+def written_as(formats: Sequence[str]) -> Iterator[None]:
+    """Within, figures are written in these formats."""
+    token = _written_as.set(tuple(formats))
+    try:
+        yield
+    finally:
+        _written_as.reset(token)
+
+
 def _save(figure: Figure, stem: str | Path) -> list[Path]:
-    """Both files, each written beside and renamed: an interrupted report leaves no torn picture."""
+    """A file per format, each written beside and renamed: an interrupted report leaves no torn picture."""
     stem = Path(stem)
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = []
-    for suffix, dpi, metadata in (("png", PNG_DPI, {}), ("svg", SVG_DPI, {"Date": None})):
+    for suffix in _written_as.get():
         path = stem.with_name(f"{stem.name}.{suffix}")
         temporary = stem.with_name(f".{stem.name}.{os.getpid()}.{suffix}")
-        figure.savefig(temporary, dpi=dpi, format=suffix, metadata=metadata)
+        dpi = PNG_DPI if suffix == "png" else VECTOR_DPI
+        figure.savefig(temporary, dpi=dpi, format=suffix, metadata=UNDATED.get(suffix, {}))
         figure.set_layout_engine("none")  # laid out now; doing it again takes as long as drawing
         os.replace(temporary, path)
         paths.append(path)

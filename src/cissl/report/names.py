@@ -1,4 +1,6 @@
-"""What the paper calls data sets and methods, and the order in which it shows them."""
+"""What the paper calls data sets, methods and settings, and the order in which it shows them."""
+
+from collections.abc import Mapping
 
 DATASETS = {
     "two-moons": "Two moons",
@@ -6,6 +8,10 @@ DATASETS = {
     "cifar10": "CIFAR-10",
     "svhn": "SVHN",
     "fashion-mnist": "Fashion-MNIST",
+    "digits": "Digits",
+    "voc": "PASCAL VOC",
+    "voc07": "PASCAL VOC",
+    "shapes": "Shapes",
 }
 
 METHODS = {
@@ -17,10 +23,50 @@ METHODS = {
     "pseudo-label": "Pseudo-Label",
     "ict": "ICT",
     "mean-teacher+scl": "MT+SCL",
+    "csd-cls": "CSD (cls)",
+    "csd": "CSD",
+    "csd-cls+scl": "CSD (cls)+SCL",
+    "csd+scl": "CSD+SCL",
 }
 
 # Of a combination that the paper does not have, each part alone. Mean Teacher is short there, as in "MT+SCL".
 PARTS = {"pi": "Π", "mean-teacher": "MT", "vat": "VAT", "ict": "ICT", "em": "EM", "sntg": "SNTG", "scl": "SCL"}
+
+# Fields of a run that studies vary, in the order in which tables have them.
+FIELDS = {"unlabeled": "Unlabeled", "imbalance": "ρ", "labeled": "Labels", "reweight": "Weights"}
+VALUES = {
+    "unlabeled": {"uniform": "Uniform", "half": "Half", "same": "Same"},
+    "reweight": {"ce": "CE", "in": "IN", "focal": "Focal", "cb": "CB"},
+}
+
+
+def field_name(field: str) -> str:
+    return FIELDS.get(field, field.replace("_", " ").capitalize())
+
+
+def field_order(field: str) -> tuple[int, str]:
+    return _order(field, FIELDS)
+
+
+def value_name(field: str, value: object) -> str:
+    """As the paper's headings have it; a number says what it is of."""
+    if value is None:
+        return "–"
+    if field in VALUES:
+        return VALUES[field].get(str(value), str(value))
+    number = f"{value:g}" if isinstance(value, float) else str(value)
+    if field == "imbalance":
+        return f"ρ = {number}"
+    return f"{number} labels" if field == "labeled" else number
+
+
+def value_order(field: str, value: object) -> tuple[int, float, str]:
+    """Sorts the values of a field as the paper does, numbers by size."""
+    if field in VALUES:
+        return (_order(str(value), VALUES[field])[0], 0.0, str(value))
+    if isinstance(value, int | float):
+        return (0, float(value), "")
+    return (1, 0.0, str(value))
 
 
 def dataset_name(dataset: str) -> str:
@@ -44,5 +90,5 @@ def method_order(method: str) -> tuple[int, str]:
     return _order(method, METHODS)
 
 
-def _order(name: str, known: dict[str, str]) -> tuple[int, str]:
+def _order(name: str, known: Mapping[str, object]) -> tuple[int, str]:
     return (list(known).index(name), "") if name in known else (len(known), name)

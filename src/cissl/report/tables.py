@@ -1,127 +1,100 @@
-"""Table 1 of the paper: the error of all classes, of the major and of the minor one, per toy set and method."""
+"""A study's tables as text: for the terminal, as Markdown, as LaTeX."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich import box
 from rich.console import Group as Renderables
 from rich.table import Table
 from rich.text import Text
 
-from cissl.report import names
-from cissl.report.results import CLASSES, Group, variants
+from cissl.report import comparing, layout, names
+from cissl.report.comparing import Against
+from cissl.report.layout import Cell, Comparison, Grid, compare, grids
+from cissl.report.results import Group
 
-TITLES = {"toy": "Table 1. Toy sets", "fashion": "Fashion-MNIST: few, very imbalanced labels"}
-MEASURED = {"toy": "student after the last iteration"}
-PAPER_STEPS = {"toy": 5000}
-AT_BEST = "student at its best validation"
 LABEL_WIDTH, CELL_WIDTH = 11, 17  # of a terminal column with its padding, "* 24.39 ± 15.14" being the longest cell
 MISSING = "–"
+NOTHING = "No finished run yet."
+SIGNS = {"best": "* ", "second": "+ "}  # on a terminal
+STYLES = {"best": "bold green", "second": "bold blue"}
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One cell as text: ours, the paper's, and what is to be said about the seeds ("" when all finished)."""
-
-    ours: str
-    paper: str
-    seeds: str
-    best: bool
+# ---- The terminal
 
 
-Column = tuple[str, str]  # method, variant
-Rows = dict[tuple[str, str], dict[Column, Cell]]  # (dataset, classes) -> cells
+def terminal(groups: Sequence[Group], width: int = 80, study: str = "toy", described: str = "") -> Renderables:
+    """The table for a terminal of `width` columns; columns that do not fit beside each other go below."""
+    if not groups:
+        return Renderables(Text(NOTHING))
+    comparison = compare(groups, study)
+    made = grids(comparison)
+    blocks: list[Table | Text] = []
+    for alike in _alike(made):
+        labels = [names.dataset_name(grid.dataset) for grid in alike]
+        labels += [_label(row) for grid in alike for row in grid.rows]
+        label_width = max([LABEL_WIDTH, *(len(label) + 2 for label in labels)])
+        per_table = max(1, (width - label_width) // CELL_WIDTH)
+        for i in range(0, len(alike[0].columns), per_table):
+            blocks += [_table(alike, range(i, min(i + per_table, len(alike[0].columns)))), Text()]
+    text = f"{layout.caption(groups, study)} {_legend(made, comparison, 'Second line of a cell: the paper.', SIGNS)}"
+    return Renderables(Text(layout.title(study, described), style="bold"), *blocks, Text(text.strip(), style="dim"))
 
 
-def error_table(groups: Sequence[Group], width: int = 80, study: str = "toy") -> Renderables:
-    """The table for a terminal of `width` columns; methods that do not fit beside each other go below."""
-    columns, rows = _layout(groups, study)
-    label_width = max([LABEL_WIDTH, *(len(names.dataset_name(group.dataset)) + 2 for group in groups)])
-    per_table = max(1, (width - label_width) // CELL_WIDTH)
-    tables = [_table(columns[i : i + per_table], rows) for i in range(0, len(columns), per_table)]
-    if not tables:
-        return Renderables(Text("No finished run yet."))
-    blocks = [block for table in tables for block in (table, Text())]
-    caption = f"{caption_text(groups, study)} Second line of a cell: the paper. *: lowest of its row."
-    return Renderables(Text(TITLES.get(study, study), style="bold"), *blocks, Text(caption, style="dim"))
+def terminal_statistics(rows: Sequence[Against]) -> Renderables:
+    if not rows:
+        return Renderables()
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for i, heading in enumerate(comparing.headings(rows)):
+        table.add_column(heading, justify="left" if i < 2 else "right")
+    before = None
+    for line in comparing.shown(rows):
+        table.add_row("" if line[0] == before else line[0], *line[1:])
+        before = line[0]
+    caption = Text(comparing.caption(rows), style="dim")
+    return Renderables(Text(), Text(comparing.title(rows), style="bold"), table, caption, Text())
 
 
-def error_markdown(groups: Sequence[Group], study: str = "toy") -> str:
-    """The same table as Markdown, the paper's figure in brackets, the lowest of a row in bold."""
-    columns, rows = _layout(groups, study)
-    if not columns:
-        return "No finished run yet.\n"
-    lines = [
-        f"| Data set | Classes | {' | '.join(_heading(column) for column in columns)} |",
-        f"| --- | --- |{' ---: |' * len(columns)}",
-    ]
-    for (dataset, classes), cells in rows.items():
-        texts = [_markdown(cells.get(column)) for column in columns]
-        lines.append(f"| {names.dataset_name(dataset)} | {classes} | {' | '.join(texts)} |")
-    caption = f"{caption_text(groups, study)} In brackets: the paper. Bold: lowest of its row."
-    return "\n".join([*lines, "", caption, ""])
+def _alike(made: Sequence[Grid]) -> list[list[Grid]]:
+    """Grids with the same columns go under one heading."""
+    together: dict[tuple[object, object], list[Grid]] = {}
+    for grid in made:
+        together.setdefault((grid.heads, grid.columns), []).append(grid)
+    return list(together.values())
 
 
-def caption_text(groups: Sequence[Group], study: str = "toy") -> str:
-    """What the numbers are. The count of seeds is named when it is the same everywhere."""
-    planned = count_seeds(groups)
-    seeds = "the seeds that finished"
-    if all(group.count("done") == planned for group in groups):
-        seeds = f"{planned} seed{'s' if planned > 1 else ''}"
-    steps = {int(group.run["steps"]) for group in groups if "steps" in group.run} - {PAPER_STEPS.get(study)}
-    caption = f"Error in %, mean ± std (ddof 1) over {seeds}, {MEASURED.get(study, AT_BEST)}."
-    if steps and study in PAPER_STEPS:
-        caption += f" Trained for {', '.join(map(str, sorted(steps)))} steps, the paper for {PAPER_STEPS[study]}."
-    return caption
+def _table(alike: Sequence[Grid], places: range) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("", no_wrap=True)
+    for place in places:
+        table.add_column("\n".join(alike[0].columns[place]), justify="right")
+    has_paper = any(cell is not None and cell.paper for grid in alike for row in grid.cells for cell in row)
+    for i, grid in enumerate(alike):
+        if i:
+            table.add_section()
+        table.add_row(Text(names.dataset_name(grid.dataset), style="bold"))
+        for label, row in zip(grid.rows, grid.cells, strict=True):
+            second = "\n[dim]  paper[/dim]" if has_paper else ""
+            table.add_row(f"{_label(label)}{second}", *(_terminal(row[place], has_paper) for place in places))
+    return table
 
 
-def count_seeds(groups: Sequence[Group]) -> int:
-    """How many seeds the study has: all that any of its methods was given."""
-    return len({result.seed for group in groups for result in group.results})
+def _label(row: Sequence[str]) -> str:
+    return ", ".join(row) or "all"
 
 
-def seeds_text(group: Group, planned: int) -> str:
-    """Such as "4 of 5 seeds, 1 diverged"; "" when every seed that the study has finished."""
-    done = group.count("done")
-    if done == planned:
-        return ""
-    counts = {status: group.count(status) for status in ("diverged", "unfinished")}
-    counts["missing"] = planned - len(group.results)
-    return ", ".join([f"{done} of {planned} seeds", *(f"{n} {status}" for status, n in counts.items() if n)])
-
-
-def _layout(groups: Sequence[Group], study: str) -> tuple[list[Column], Rows]:
-    """Groups of every data set and method as columns and rows, in their order."""
-    settings = variants(groups, ("dataset", "method"))
-    columns = sorted(
-        {(group.method, variant) for group, variant in zip(groups, settings, strict=True)},
-        key=lambda column: (names.method_order(column[0]), column[1]),
-    )
-    rows: Rows = {}
-    for dataset in dict.fromkeys(group.dataset for group in groups):
-        mine = {(g.method, v): g for g, v in zip(groups, settings, strict=True) if g.dataset == dataset}
-        for classes, metric in CLASSES.items():
-            rows[dataset, classes] = _row(mine, classes, metric, count_seeds(groups), study)
-    return columns, rows
-
-
-def _row(groups: dict[Column, Group], classes: str, metric: str, planned: int, study: str) -> dict[Column, Cell]:
-    summaries = {column: group.percent(metric) for column, group in groups.items()}
-    # Compared as shown: two that read the same are both the lowest.
-    means = {column: round(s.mean, 2) for column, s in summaries.items() if s.mean is not None}
-    lowest = min(means.values(), default=None) if len(means) > 1 else None
-    cells = {}
-    for column, group in groups.items():
-        paper = group.paper(study, classes)
-        cells[column] = Cell(
-            ours=_number(*summaries[column]),
-            paper=_number(*paper) if paper else MISSING,
-            seeds=seeds_text(group, planned),
-            best=lowest is not None and means.get(column) == lowest,
-        )
-    return cells
+def _terminal(cell: Cell | None, has_paper: bool) -> Text:
+    if cell is None:
+        return Text(MISSING)
+    style = STYLES.get(cell.mark, "")
+    text = Text(SIGNS.get(cell.mark, ""), style=style)
+    text.append(_number(*cell.ours))
+    if has_paper:
+        text.append(f"\n{_number(*cell.paper) if cell.paper else MISSING}", style="not bold dim default")
+    if cell.seeds:
+        text.append("\n" + cell.seeds.replace(", ", "\n"), style="not bold yellow")
+    return text
 
 
 def _number(mean: float | None, std: float | None) -> str:
@@ -130,43 +103,137 @@ def _number(mean: float | None, std: float | None) -> str:
     return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:5.2f}"
 
 
-def _heading(column: Column) -> str:
-    method, variant = column
-    return f"{names.method_name(method)} ({variant})" if variant else names.method_name(method)
+def _legend(made: Sequence[Grid], comparison: Comparison, about_paper: str, signs: dict[str, str]) -> str:
+    """What the second number and the marks are, as far as the tables have them."""
+    cells = [cell for grid in made for row in grid.cells for cell in row if cell is not None]
+    marks = {cell.mark for cell in cells}
+    best = "highest" if layout.higher_is_better(comparison) else "lowest"
+    said = [about_paper] if any(cell.paper for cell in cells) else []
+    if "best" in marks:
+        said.append(f"{signs['best'].strip()}: {best} of its {layout.marked_along(comparison)}.")
+    if "second" in marks:
+        said.append(f"{signs['second'].strip()}: second best.")
+    return " ".join(said)
 
 
-def _table(columns: Sequence[Column], rows: Rows) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("", no_wrap=True)
-    for column in columns:
-        table.add_column(_heading(column), justify="right")
-    previous = None
-    for (dataset, classes), cells in rows.items():
-        if dataset != previous:
-            if previous is not None:
-                table.add_section()
-            table.add_row(Text(names.dataset_name(dataset), style="bold"))
-            previous = dataset
-        table.add_row(f"{classes}\n[dim]  paper[/dim]", *(_terminal(cells.get(column)) for column in columns))
-    return table
+# ---- Markdown
 
 
-def _terminal(cell: Cell | None) -> Text:
-    if cell is None:
-        return Text(MISSING)
-    text = Text("* " if cell.best else "", style="bold green" if cell.best else "")
-    text.append(cell.ours)
-    text.append(f"\n{cell.paper}", style="not bold dim default")
-    if cell.seeds:
-        text.append("\n" + cell.seeds.replace(", ", "\n"), style="not bold yellow")
-    return text
+def markdown(groups: Sequence[Group], study: str = "toy") -> str:
+    """The same as Markdown, the paper's figure in brackets, the best in bold, the second best in italics."""
+    if not groups:
+        return NOTHING + "\n"
+    comparison = compare(groups, study)
+    made = grids(comparison)
+    lines: list[str] = []
+    for alike in _alike(made):
+        headings = [" ".join(column) for column in alike[0].columns]
+        heads = ("Data set", *alike[0].heads)
+        lines += [f"| {' | '.join((*heads, *headings))} |", f"|{' --- |' * len(heads)}{' ---: |' * len(headings)}"]
+        for grid in alike:
+            for label, row in zip(grid.rows, grid.cells, strict=True):
+                texts = [names.dataset_name(grid.dataset), *label, *map(_markdown, row)]
+                lines.append(f"| {' | '.join(texts)} |")
+        lines.append("")
+    signs = {"best": "Bold", "second": "Italics"}
+    return "\n".join(
+        [*lines, f"{layout.caption(groups, study)} {_legend(made, comparison, 'In brackets: the paper.', signs)}", ""]
+    )
+
+
+def markdown_statistics(rows: Sequence[Against]) -> str:
+    if not rows:
+        return ""
+    headings = comparing.headings(rows)
+    lines = [f"| {' | '.join(headings)} |", f"| --- | --- |{' ---: |' * (len(headings) - 2)}"]
+    lines += [f"| {' | '.join(line)} |" for line in comparing.shown(rows)]
+    return "\n".join([f"{comparing.title(rows)}:", "", *lines, "", comparing.caption(rows), ""])
 
 
 def _markdown(cell: Cell | None) -> str:
     if cell is None:
         return MISSING
-    # The terminal's padding of a short deviation is for columns of equal letters only.
-    ours, paper = (" ".join(text.split()) for text in (cell.ours, cell.paper))
-    text = f"**{ours}**" if cell.best else ours
-    text += f" ({paper})" if paper != MISSING else ""
+    text = _single(*cell.ours)
+    text = {"best": f"**{text}**", "second": f"*{text}*"}.get(cell.mark, text)
+    text += f" ({_single(*cell.paper)})" if cell.paper else ""
     return f"{text}, {cell.seeds}" if cell.seeds else text
+
+
+def _single(mean: float | None, std: float | None) -> str:
+    """Without the padding of a short deviation, which is for columns of equal letters only."""
+    return " ".join(_number(mean, std).split())
+
+
+# ---- LaTeX
+
+
+ESCAPED = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "Π": r"$\Pi$", "ρ": r"$\rho$", "−": "$-$",
+    "–": "--", "<": "$<$", ">": "$>$", "γ": r"$\gamma$", "β": r"$\beta$",
+}  # fmt: skip
+
+
+def latex(groups: Sequence[Group], study: str = "toy", described: str = "") -> str:
+    r"""Tables for \usepackage{booktabs}: the best in bold, the second best underlined, the paper's in a second line."""
+    if not groups:
+        return f"% {NOTHING}\n"
+    comparison = compare(groups, study)
+    made = grids(comparison)
+    signs = {"best": "Bold", "second": "Underlined"}
+    caption = f"{layout.caption(groups, study)} {_legend(made, comparison, 'Second line: the paper.', signs)}"
+    tables = []
+    for i, alike in enumerate(_alike(made)):
+        body = [_latex_line(["", *[""] * (len(alike[0].heads) - 1), *line]) for line in _heading_lines(alike[0])]
+        for grid in alike:
+            body += [r"\midrule", _latex_line([names.dataset_name(grid.dataset)], len(grid.columns) + len(grid.heads))]
+            for label, row in zip(grid.rows, grid.cells, strict=True):
+                body += _latex_row(label, row)
+        spec = "l" * len(alike[0].heads) + "r" * len(alike[0].columns)
+        text = f"{layout.title(study, described)}. {caption}" if i == 0 else f"{layout.title(study, described)}."
+        tables.append(_latex_table(spec, body, text))
+    return "% needs \\usepackage{booktabs}\n" + "\n".join(tables)
+
+
+def latex_statistics(rows: Sequence[Against]) -> str:
+    if not rows:
+        return ""
+    headings = comparing.headings(rows)
+    body = [_latex_line(headings), r"\midrule", *(_latex_line(line) for line in comparing.shown(rows))]
+    return _latex_table("ll" + "r" * (len(headings) - 2), body, f"{comparing.title(rows)}. {comparing.caption(rows)}")
+
+
+def _heading_lines(grid: Grid) -> list[list[str]]:
+    return [list(line) for line in zip(*grid.columns, strict=True)]
+
+
+def _latex_row(label: Sequence[str], row: Sequence[Cell | None]) -> list[str]:
+    lines = [" & ".join([*map(escaped, label), *map(_latex_cell, row)]) + r" \\"]
+    if any(cell is not None and cell.paper for cell in row):
+        papers = [escaped(_single(*cell.paper)) if cell is not None and cell.paper else "--" for cell in row]
+        lines.append(" & ".join(["\\quad paper", *[""] * (len(label) - 1), *papers]) + r" \\")
+    return lines
+
+
+def _latex_cell(cell: Cell | None) -> str:
+    if cell is None:
+        return "--"
+    text = escaped(_single(*cell.ours))
+    text = {"best": rf"\textbf{{{text}}}", "second": rf"\underline{{{text}}}"}.get(cell.mark, text)
+    return f"{text} ({escaped(cell.seeds)})" if cell.seeds else text
+
+
+def _latex_line(texts: Sequence[str], width: int = 0) -> str:
+    return " & ".join([*map(escaped, texts), *[""] * (width - len(texts))]) + r" \\"
+
+
+def _latex_table(spec: str, body: Sequence[str], caption: str) -> str:
+    inside = "\n".join([r"\toprule", *body, r"\bottomrule"])
+    return (
+        "\\begin{table}\n\\centering\n"
+        f"\\caption{{{escaped(caption)}}}\n\\begin{{tabular}}{{{spec}}}\n{inside}\n\\end{{tabular}}\n\\end{{table}}\n"
+    )
+
+
+def escaped(text: str) -> str:
+    return "".join(ESCAPED.get(letter, letter) for letter in text)
