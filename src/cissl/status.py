@@ -28,11 +28,6 @@ def described(folder: Path) -> dict[str, Any]:
     return content
 
 
-def name_in(folder: Path) -> str:
-    """The study's name; a folder that does not say is taken for what it is called."""
-    return str(described(folder).get("study", folder.name)) if (folder / STUDY).is_file() else folder.name
-
-
 @dataclass
 class Running:
     what: str
