@@ -52,6 +52,8 @@ def test_every_map_and_output_of_ssd300_has_its_shape_and_every_parameter_learns
         hook.remove()
     cells, widths = (38, 19, 10, 5, 3, 1), (512, 1024, 512, 256, 256, 256)
     assert maps == {n: (1, width, size, size) for n, (size, width) in enumerate(zip(cells, widths, strict=True))}
+    fc6 = vgg.body.layers[31]
+    assert (fc6.kernel_size, fc6.dilation) == ((3, 3), (6, 6))
     assert logits.shape == (1, 8732, 21)
     assert offsets.shape == (1, 8732, 4)
     (logits.square().mean() + offsets.square().mean()).backward()
