@@ -152,6 +152,22 @@ def test_bytes_and_floats_are_the_same_image():
     assert network(image.to(torch.uint8))[0].equal(network(image.float())[0])
 
 
+def test_the_mean_of_vggs_training_images_is_subtracted(vgg):
+    class Seen(Exception):
+        pass
+
+    def show(body, given):
+        raise Seen(given[0])
+
+    for network, scale in ((vgg, 1), (ssd.small(3, seeded()), 64)):
+        hook = network.body.register_forward_pre_hook(show)
+        image = torch.tensor([133.0, 117.0, 100.0])[:, None, None].expand(1, 3, network.size, network.size)
+        with pytest.raises(Seen) as seen:
+            network(image)
+        hook.remove()
+        assert (scale * seen.value.args[0][0, :, 5, 5]).tolist() == [10, 0, -4]
+
+
 # ---- Published weights
 
 
