@@ -5,7 +5,9 @@ import hashlib
 
 import pytest
 from official_files import serving
+from typer.testing import CliRunner
 
+from cissl.cli_data import app
 from cissl.detection import weights
 
 CONTENT = b"weights of a network"
@@ -65,7 +67,7 @@ def test_a_file_with_another_checksum_never_gets_the_name(served, monkeypatch):
         weights.fetch("vgg16-ssd", served)
     assert list(path.parent.iterdir()) == []
     path.write_bytes(b"something else")
-    with pytest.raises(ValueError, match="is not the published file"):
+    with pytest.raises(ValueError, match="is not the published file.*Delete it"):
         weights.fetch("vgg16-ssd", served)
     assert path.read_bytes() == b"something else"
 
@@ -77,3 +79,19 @@ def test_a_place_that_cannot_be_reached_and_an_unknown_name_are_said(tmp_path, m
         weights.fetch("vgg16-ssd", tmp_path)
     with pytest.raises(ValueError, match="unknown weights 'vgg16': did you mean 'vgg16-ssd'"):
         weights.place("vgg16")
+
+
+def test_the_command_fetches_them_and_lists_what_is_here(served):
+    run, folder = CliRunner().invoke, ["--data-dir", str(served)]
+    assert "cissl detect: vgg16-ssd, VGG16 as SSD starts from it" in run(app, ["list", *folder]).stdout
+    assert "from torchvision; not here" in run(app, ["list", *folder]).stdout
+    path = weights.place("vgg16-ssd", served)
+    first = run(app, ["fetch", "vgg16-ssd", *folder])
+    assert first.exit_code == 0
+    assert first.stdout == f"vgg16-ssd: fetched {path.name}\n  {path}, checked\n"
+    assert run(app, ["fetch", "vgg16-ssd", *folder]).stdout.startswith("vgg16-ssd: everything was there already\n")
+    assert "from torchvision; here" in run(app, ["list", *folder]).stdout
+    path.write_bytes(b"something else")
+    refused = run(app, ["fetch", "vgg16-ssd", *folder])
+    assert refused.exit_code == 2
+    assert "is not the published file" in refused.stderr

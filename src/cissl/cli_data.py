@@ -45,11 +45,14 @@ def list_(data_dir: DataDir = None) -> None:
     for row in rows:
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     typer.echo(f"\nfolder: {datasets.data_folder(data_dir)}")
+    _list_weights(data_dir)
 
 
 @app.command()
 def fetch(name: Name, data_dir: DataDir = None) -> None:
-    """Download what is missing of a data set from its official place, and check it."""
+    """Download what is missing of a data set, or of the weights vgg16-ssd, from its official place, and check it."""
+    if _fetched_weights(name, data_dir):
+        return
     from cissl import datasets
 
     with _complaints():
@@ -87,6 +90,28 @@ def show(name: Name, data_dir: DataDir = None) -> None:
         pair = (np.bincount(y, minlength=data.n_classes) for y in (data.train_y, data.test_y))
         for label, train, test in zip(data.class_names, *pair, strict=True):
             typer.echo(f"  {label.ljust(width)}  {train:8,}  {test:6,}")
+
+
+def _list_weights(data_dir: Path | None) -> None:
+    from cissl.detection import weights
+
+    for name, known in weights.WEIGHTS.items():
+        here = "here" if weights.place(name, data_dir).is_file() else "not here"
+        typer.echo(f"weights for cissl detect: {name}, {known.title}; {here}")
+
+
+def _fetched_weights(name: str, data_dir: Path | None) -> bool:
+    """Fetch the weights of that name, if there are any."""
+    from cissl.detection import weights
+
+    if name not in weights.WEIGHTS:
+        return False
+    with _complaints():
+        with _bars() as bar:
+            fetched = weights.fetch(name, data_dir, bar)
+        typer.echo(f"{name}: fetched {', '.join(fetched)}" if fetched else f"{name}: everything was there already")
+        typer.echo(f"  {weights.place(name, data_dir)}, checked")
+    return True
 
 
 @contextmanager

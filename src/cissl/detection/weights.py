@@ -55,7 +55,10 @@ def fetch(
     path = place(name, data_dir)
     wanted, unchecked = WEIGHTS[name], path.with_suffix(".unchecked")
     if path.is_file():
-        _check(path, wanted)
+        try:
+            _check(path, wanted)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}. Delete it, and fetch it again") from None
         return []
     pooch.get_logger().setLevel("WARNING")
     downloader = pooch.HTTPDownloader(progressbar=bar(wanted.file) if bar else False, timeout=60)
