@@ -67,7 +67,7 @@ def test_a_file_with_another_checksum_never_gets_the_name(served, monkeypatch):
         weights.fetch("vgg16-ssd", served)
     assert list(path.parent.iterdir()) == []
     path.write_bytes(b"something else")
-    with pytest.raises(ValueError, match="is not the published file.*Delete it"):
+    with pytest.raises(ValueError, match=r"is not the published file.*Delete it"):
         weights.fetch("vgg16-ssd", served)
     assert path.read_bytes() == b"something else"
 
