@@ -31,6 +31,7 @@ JOINERS = {
     "cli_run",
     "cli_report",
     "cli_train",
+    "cli_detect",
     "analysis",
     "estimator",
     "recipes",

@@ -25,7 +25,7 @@ PERMUTED_AT_ONCE = 1024  # samples; small sets are permuted many times per gener
 
 @runtime_checkable
 class Steps(Protocol):
-    def step(self, step: int) -> Batch:
+    def step(self, step: int) -> Mapping[str, object]:
         """The batch of a step, counted from 1."""
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import cissl
-from cissl import cli_data, cli_report, cli_run, cli_train
+from cissl import cli_data, cli_detect, cli_report, cli_run, cli_train
 
 app = typer.Typer(
     help="Class-imbalanced semi-supervised learning: the paper's studies, and training on data of your own.",
@@ -17,6 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(cli_data.app, name="data")
+app.add_typer(cli_detect.app, name="detect")
 
 
 def main() -> None:

@@ -18,6 +18,12 @@ DataDir = Annotated[
 ]
 
 
+_VOC = {
+    "voc2007": "photographs of twenty kinds of objects: labeled, and for testing",
+    "voc2012": "more of them, as unlabeled ones",
+}
+
+
 @contextmanager
 def _complaints() -> Iterator[None]:
     """A user's mistake, a missing file or network: the message alone, and exit status 2."""
@@ -32,6 +38,7 @@ def _complaints() -> Iterator[None]:
 def list_(data_dir: DataDir = None) -> None:
     """Which data sets there are, and which are here."""
     from cissl import datasets
+    from cissl.detection import voc
 
     rows = [("name", "samples", "train", "test", "classes", "status", "what")]
     for name, known in datasets.DATASETS.items():
@@ -44,6 +51,11 @@ def list_(data_dir: DataDir = None) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    typer.echo("\nfor cissl detect")
+    for name, title in _VOC.items():
+        archives = voc.is_here(name, data_dir)
+        status = "here" if all(archives) else f"{sum(archives)} of {len(archives)} archives here"
+        typer.echo(f"{name.ljust(widths[0])}  {status.ljust(widths[5])}  {title}")
     typer.echo(f"\nfolder: {datasets.data_folder(data_dir)}")
     _list_weights(data_dir)
 
@@ -54,8 +66,15 @@ def fetch(name: Name, data_dir: DataDir = None) -> None:
     if _fetched_weights(name, data_dir):
         return
     from cissl import datasets
+    from cissl.detection import voc
 
     with _complaints():
+        if name in voc.ARCHIVES:
+            with _bars() as bar:
+                fetched = voc.fetch(name, data_dir, bar)
+            typer.echo(f"{name}: fetched {', '.join(fetched)}" if fetched else f"{name}: everything was there already")
+            typer.echo(f"  unpacked in {datasets.data_folder(data_dir) / 'VOCdevkit'}")
+            return
         if not datasets.entry(name).downloads:
             typer.echo(f"{name} is built in: nothing to fetch")
             return

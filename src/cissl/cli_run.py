@@ -91,6 +91,11 @@ def run(
 
             with readable_errors(folder):
                 analyse(runs, folder)
+        if _name(study) == "detection":
+            from cissl.recipes.detection import analyse as count
+
+            with readable_errors(folder):
+                count(runs, folder, data_dir)
         show(folder, [run.name for run in runs])
     if failed:
         raise typer.Exit(1)

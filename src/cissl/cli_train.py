@@ -12,7 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from cissl.execution import Status
-    from cissl.run import Run
+    from cissl.run import Description
 
 EVERY_LINE = 10.0  # seconds between lines where there is no terminal
 
@@ -79,23 +79,19 @@ def train(
         **{name: value for name, value in given.items() if value is not None},
     )  # fmt: skip
     machine = Machine(
-        data_dir=data_dir, accelerator=accelerator, devices=devices or _started_together(), cuda_graphs=cuda_graphs,
+        data_dir=data_dir, accelerator=accelerator, devices=devices or started_together(), cuda_graphs=cuda_graphs,
         checkpoint_every=checkpoint_every, checkpoint_minutes=checkpoint_minutes,
     )  # fmt: skip
     done = (out / "result.json").exists()
-    try:
-        with _watch(run) as watch:
-            result = execute(run, out, watch, machine)
-    except KeyboardInterrupt:
-        typer.echo("\nStopped; the same command goes on from the last checkpoint.", err=True)
-        raise typer.Exit(130) from None
-    if _speaks():
+    with watching(run) as watch:
+        result = execute(run, out, watch, machine)
+    if speaks():
         if done:
             typer.echo("This run is done already.")
         _print(result, out)
 
 
-def _started_together() -> int:
+def started_together() -> int:
     """How many processes of this machine torchrun or a Slurm step has started for this one run."""
     from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
     from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
@@ -105,7 +101,7 @@ def _started_together() -> int:
     return int(os.environ.get("SLURM_NTASKS_PER_NODE", 1)) if SLURMEnvironment.detect() else 1
 
 
-def _speaks() -> bool:
+def speaks() -> bool:
     """Of the processes of one run only the first prints."""
     return os.environ.get("LOCAL_RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
 
@@ -124,7 +120,18 @@ def _options(given: list[str]) -> dict[str, float | str]:
 
 
 @contextmanager
-def _watch(run: "Run") -> Iterator[Callable[["Status"], object]]:
+def watching(run: "Description") -> Iterator[Callable[["Status"], object]]:
+    """A run's progress; and Ctrl-C says how to go on."""
+    try:
+        with _progress(run) as watch:
+            yield watch
+    except KeyboardInterrupt:
+        typer.echo("\nStopped; the same command goes on from the last checkpoint.", err=True)
+        raise typer.Exit(130) from None
+
+
+@contextmanager
+def _progress(run: "Description") -> Iterator[Callable[["Status"], object]]:
     """A bar on a terminal, else a line every few seconds: rate, time left, losses, learning rate, last validation."""
     if sys.stderr.isatty():
         from rich.console import Console

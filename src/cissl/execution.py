@@ -260,7 +260,7 @@ class Execution:
                 raise ValueError("sync_batchnorm needs GPUs: torch synchronises batch statistics there only")
             task.student = nn.SyncBatchNorm.convert_sync_batchnorm(task.student)  # type: ignore[no-untyped-call]
         self.teacher = task.teacher()
-        self.optimizer = sgd(task.student.parameters(), run.learning_rate, run.momentum, run.weight_decay)
+        self.optimizer = sgd(task.student.parameters(), run.learning_rate, run.momentum, run.weight_decay, run.nesterov)
         kind = GraphLearner if machine.cuda_graphs else EagerLearner
         step = fabric.setup(task.step(self.teacher), self.optimizer)[0]
         self.learner = kind(step, list(task.student.parameters()), fabric.backward, list(self.networks.values()))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -70,6 +70,8 @@ class Description(BaseModel):
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
     sync_batchnorm: bool = False  # of several devices: statistics over the whole batch
     seed: int = Field(0, ge=0)
+
+    nesterov: ClassVar[bool] = True  # of the momentum
 
     def __init__(self, **fields: Any) -> None:
         try:

@@ -106,10 +106,13 @@ class Average:
         torch._foreach_lerp_(self.teacher, self.student, 1 - decay)
 
 
-def sgd(parameters: Iterable[Tensor], learning_rate: float, momentum: float, weight_decay: float) -> torch.optim.SGD:
-    """The paper's optimizer: SGD with Nesterov momentum, weight decay on all parameters."""
+def sgd(
+    parameters: Iterable[Tensor], learning_rate: float, momentum: float, weight_decay: float, nesterov: bool = True
+) -> torch.optim.SGD:
+    """The paper's optimizer: SGD, for classifiers with Nesterov momentum, weight decay on all parameters."""
+    nesterov = nesterov and momentum > 0
     return torch.optim.SGD(
-        parameters, lr=learning_rate, momentum=momentum, nesterov=momentum > 0, weight_decay=weight_decay, foreach=True
+        parameters, lr=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay, foreach=True
     )
 
 

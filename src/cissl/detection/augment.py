@@ -44,6 +44,26 @@ def augment(sample: Sample, size: int, generator: np.random.Generator) -> Sample
     return Sample(view, boxes, classes[inside])
 
 
+def augment_lightly(sample: Sample, size: int, generator: np.random.Generator) -> Sample:
+    """Less of it, ours, for small networks and short trainings: photometric distortion, a window of 0.75 to 1.25 times
+    the image's sides that is off its centre by no more than that, mirror.
+    """
+    image, boxes, classes = sample
+    side = generator.uniform(0.75, 1.25)
+    corner = generator.uniform(min(0, 1 - side), max(0, 1 - side), 2)
+    window = np.concatenate([corner, corner + side])
+    boxes, inside = within(boxes, window)
+    view = render(image, window, size, generator)
+    if generator.random() < 0.5:
+        view, boxes = np.ascontiguousarray(view[:, ::-1]), mirror(boxes)
+    return Sample(view, boxes, classes[inside])
+
+
+def unchanged(sample: Sample, size: int, generator: np.random.Generator) -> Sample:
+    """The whole image, for want of any augmentation."""
+    return Sample(resize(sample.image, size), sample.boxes, sample.classes)
+
+
 def resize(image: UInt8[np.ndarray, "h w 3"], size: int) -> UInt8[np.ndarray, "size size 3"]:
     """The whole image at size x size pixels, as a detector sees it where nothing is augmented."""
     return np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BILINEAR))

@@ -5,13 +5,14 @@ Each takes `methods` (["all"] are the paper's eight), `seeds` (how many, from 0)
 
 from collections.abc import Callable, Sequence
 
+from cissl.recipes.detection import detection
 from cissl.recipes.digits import digits
 from cissl.recipes.fashion import fashion
 from cissl.recipes.images import imbalance_factor, label_count, reweighting
 from cissl.recipes.toy import toy
 from cissl.run import Description
 
-__all__ = ["STUDIES", "digits", "fashion", "imbalance_factor", "label_count", "reweighting", "toy"]
+__all__ = ["STUDIES", "detection", "digits", "fashion", "imbalance_factor", "label_count", "reweighting", "toy"]
 
 STUDIES: dict[str, Callable[..., Sequence[Description]]] = {
     "toy": toy,
@@ -20,4 +21,5 @@ STUDIES: dict[str, Callable[..., Sequence[Description]]] = {
     "imbalance-factor": imbalance_factor,
     "label-count": label_count,
     "reweighting": reweighting,
+    "detection": detection,
 }
