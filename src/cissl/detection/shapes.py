@@ -14,10 +14,10 @@ from cissl.randomness import stream
 CLASSES = ("disc", "square", "triangle", "ring", "cross", "star")  # the most frequent first
 IMBALANCE = 20.0
 SIZE = 96  # pixels, each way
-LABELED, UNLABELED, TEST = 150, 300, 200  # pictures
+LABELED, UNLABELED, TEST = 150, 150, 200  # pictures
 OBJECTS, MOST = 2.5, 4  # of a picture, on average and at most
-CONTRAST = 70  # levels of grey between a shape and what is around it, of the channel that differs most
-SMALLEST, LARGEST = 16, 44  # pixels
+CONTRAST = 90  # levels of grey between a shape and what is around it, of the channel that differs most
+SMALLEST, LARGEST = 20, 48  # pixels
 Polygon = npt.NDArray[np.float64]
 
 
@@ -55,7 +55,7 @@ def _picture(name: str, classes: npt.NDArray[np.int64], rng: np.random.Generator
         else:
             draw.polygon([*map(tuple, outline)], fill=colour)
         boxes.append(_box(outline))
-    noisy = np.asarray(image) + 12 * rng.standard_normal((SIZE, SIZE, 3), dtype=np.float32)
+    noisy = np.asarray(image) + 8 * rng.standard_normal((SIZE, SIZE, 3), dtype=np.float32)
     return Picture(
         name,
         np.clip(noisy, 0, 255).astype(np.uint8),
