@@ -12,15 +12,26 @@ from rich.console import Console
 
 from cissl.coefficients import coefficient_difference, student_coefficient, teacher_coefficient
 from cissl.protocol import class_counts
-from cissl.report import comparing, figures, names, tables
+from cissl.report import charts, comparing, figures, names, tables
 from cissl.report.figures import Boundary
-from cissl.report.layout import compare
+from cissl.report.layout import Comparison, compare
 from cissl.report.page import page
 from cissl.report.results import Group, Study, group_seeds, read_results, read_study, results_csv, write_text
 
-__all__ = ["FORMATS", "group_seeds", "page", "read_results", "read_study", "text", "write_report", "write_text"]
+__all__ = [
+    "FORMATS",
+    "group_seeds",
+    "page",
+    "read_results",
+    "read_study",
+    "results_csv",
+    "text",
+    "write_report",
+    "write_text",
+]
 
 FORMATS = ("html", "csv", "markdown", "latex")
+PANELS = 12  # of a figure
 MOMENTUM, DECAY = 0.9, 0.95  # of the supplement's figure, and of Mean Teacher's training
 COEFFICIENT_STEPS = 200  # enough to see both ends; the supplement says that a longer run looks the same
 BOUNDARY_ARRAYS = ("x", "y", "probability", "labeled_points", "labeled_classes", "unlabeled_points")
@@ -56,7 +67,7 @@ def write_report(
         write_text(comparing.statistics_csv(rows), folder / "statistics.csv"),
     ]
     with figures.written_as(pictures):
-        return written + _figures(folder, groups, known.name)
+        return written + _figures(folder, groups, compared)
 
 
 def text(
@@ -87,15 +98,34 @@ def _read(folder: Path, only: Collection[str] | None, study: str | None) -> tupl
     return replace(known, name=study or known.name), group_seeds(results), skipped
 
 
-def _figures(folder: Path, groups: Sequence[Group], study: str) -> list[Path]:
+def _figures(folder: Path, groups: Sequence[Group], compared: Comparison) -> list[Path]:
     written: list[Path] = []
-    if study == "toy":
+    if panels := recall_panels(compared):
+        what = "average precision" if any(group.detects for group in groups) else "recall"
+        written += figures.recall_figure(panels, what, folder / "figures" / "recall")
+    if compared.study == "toy":
         if groups:
             written += figures.boundary_figure(boundaries(groups), folder / "figures" / "figure1")
         written += coefficients(folder / "figures" / "coefficients")
         written += imbalance_types(folder / "figures" / "imbalance-types")
         written += measured(folder)
     return written
+
+
+def recall_panels(compared: Comparison) -> dict[str, dict[str, tuple[list[float], list[float]]]]:
+    """Labeled samples and mean recall in % of each class, by setting and method; the first settings of very many."""
+    panels: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
+    for setting in compared.settings[:PANELS]:
+        lines = {}
+        for column in compared.columns:
+            group = compared.groups.get((setting, column))
+            drawn = charts.ranked(group) if group is not None else {}
+            if "studentRecall" in drawn:
+                rows = np.array(drawn["studentRecall"], dtype=np.float64)
+                lines[column.name] = (drawn["labeled"], (100 * rows.mean(axis=0)).tolist())
+        if lines:
+            panels[setting.name] = lines
+    return panels
 
 
 def boundaries(groups: Sequence[Group]) -> list[list[Boundary]]:

@@ -56,18 +56,21 @@ def data(comparison: Comparison) -> Data:
 
 
 def _group(group: Group, points: int) -> Data:
+    return {"runs": [curves(result, points) for result in group.results if result.record], **ranked(group)}
+
+
+def ranked(group: Group) -> Data:
+    """What is known of each class, from the one with most labels to the rarest; each seed has ranks of its own."""
+    found: Data = {}
     done = [result for result in group.results if result.status == "done"]
-    found: Data = {"runs": [curves(result, points) for result in group.results if result.record]}
-    ranked = [(result, ranks) for result in done if (ranks := ranking(result)) is not None]
-    if ranked:
-        found["labeled"] = rounded(np.mean([np.sort(_counts(r, "labeled_counts"))[::-1] for r, _ in ranked], axis=0))
-        unlabeled = [
-            counts[ranks] for r, ranks in ranked if len(counts := _counts(r, "unlabeled_counts")) == len(ranks)
-        ]
+    known = [(result, ranks) for result in done if (ranks := ranking(result)) is not None]
+    if known:
+        found["labeled"] = rounded(np.mean([_counts(r, "labeled_counts")[ranks] for r, ranks in known], axis=0))
+        unlabeled = [counts[ranks] for r, ranks in known if len(counts := _counts(r, "unlabeled_counts")) == len(ranks)]
         if unlabeled:
             found["unlabeled"] = rounded(np.mean(unlabeled, axis=0))
         for network in ("student", "teacher"):
-            found |= _by_rank(network, ranked)
+            found |= _by_rank(network, known)
     return found
 
 
@@ -131,7 +134,8 @@ def _losses(path: Path) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     try:
         with path.open(encoding="utf-8") as file:
             header = file.readline().strip().split(",")
-            table = np.loadtxt(file, delimiter=",", ndmin=2)
+            rows = file.readlines()
+        table = np.loadtxt(rows, delimiter=",", ndmin=2) if rows else np.zeros((0, 0))
     except (OSError, ValueError):
         return np.zeros(0), {}
     if "step" not in header or table.shape[1:] != (len(header),):

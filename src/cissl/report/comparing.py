@@ -69,23 +69,26 @@ def _paired(ours: Group, baseline: Group, metric: str) -> Paired:
 
 def headings(rows: Sequence[Against]) -> list[str]:
     tests = ["p (t)", *(["p (Wilcoxon)"] if any(row.paired.p_wilcoxon is not None for row in rows) else [])]
-    return ["Setting", "Method", "Difference", "95 % interval", *tests, "Better in"]
+    return ["Setting", "Method", "Difference", "95 % interval", *tests, "Better in seeds"]
 
 
-def cells(row: Against, wilcoxon: bool) -> list[str]:
+def cells(row: Against, setting: str, wilcoxon: bool) -> list[str]:
     pairs = row.paired
     tests = [probability(pairs.p_t), *([probability(pairs.p_wilcoxon)] if wilcoxon else [])]
     equal = f", {pairs.equal} equal" if pairs.equal else ""
-    better = f"{pairs.better} of {pairs.seeds} seeds{equal}" if pairs.seeds else "no seed in common"
-    return [row.setting.name, row.column.name, signed(pairs.difference), interval(pairs), *tests, better]
+    better = f"{pairs.better} of {pairs.seeds}{equal}" if pairs.seeds else "none in common"
+    return [setting, row.column.name, signed(pairs.difference), interval(pairs), *tests, better]
 
 
 def shown(rows: Sequence[Against]) -> list[list[str]]:
-    return [cells(row, "p (Wilcoxon)" in headings(rows)) for row in rows]
+    """A line per comparison; the data set is named where there are several, or nothing else is."""
+    wilcoxon, several = "p (Wilcoxon)" in headings(rows), len({row.setting.dataset for row in rows}) > 1
+    named = [row.setting.name if several or not row.setting.values else ", ".join(row.setting.labels) for row in rows]
+    return [cells(row, name, wilcoxon) for row, name in zip(rows, named, strict=True)]
 
 
 def interval(pairs: Paired) -> str:
-    return "–" if pairs.low is None or pairs.high is None else f"{signed(pairs.low)} to {signed(pairs.high)}"
+    return "–" if pairs.low is None or pairs.high is None else f"{signed(pairs.low)} … {signed(pairs.high)}"
 
 
 def signed(number: float | None) -> str:

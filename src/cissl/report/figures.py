@@ -20,12 +20,14 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
 # Distinct for colour-blind eyes as well (Okabe and Ito), and none of them a colour of the plane below.
 CLASS_COLOURS = ("#0072B2", "#009E73", "#000000", "#CC79A7", "#56B4E9", "#8B5A2B")
 CLASS_MARKERS = ("o", "s", "^", "D", "v", "P")
 CONFIDENCE_COLOURS = "YlOrRd_r"  # dark red is low: the decision boundary, as in the paper
+LINE_COLOURS = ("#0a7cc4", "#e0650a", "#109a72", "#c868a0", "#a0703c", "#8468d0", "#c79a08", "#4fa8d8", "#d04848")
 GREY, INK = "#7f8487", "#333333"
 PNG_DPI, VECTOR_DPI = 150, 100  # the latter for what is a picture inside an SVG or PDF: dense points, and the plane
 FORMATS = ("png", "svg")  # and pdf where it is asked for
@@ -189,6 +191,35 @@ def imbalance_figure(counts: Mapping[str, Int[np.ndarray, " k"]], stem: str | Pa
                 axis.tick_params(labelleft=False)
         axes[0].set_ylabel("samples")
         return _save(figure, stem)
+
+
+def recall_figure(
+    panels: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]], what: str, stem: str | Path
+) -> list[Path]:
+    """Recall in % of each class against its labeled samples: a panel per setting, a line per method."""
+    colours = {label: LINE_COLOURS[i % len(LINE_COLOURS)] for i, label in enumerate(_labels(panels))}
+    with matplotlib.rc_context(STYLE):
+        columns = min(3, len(panels))
+        rows = -(-len(panels) // columns)
+        figure = _figure(3.2 * columns, 2.6 * rows + 0.4)
+        axes = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
+        for axis, (title, lines) in zip(axes, panels.items(), strict=False):
+            for label, (counts, values) in lines.items():
+                axis.plot(counts, values, marker="o", ms=3, linewidth=1.2, color=colours[label], label=label)
+            axis.set(title=title, xlabel="labeled samples of the class", ylim=(-3, 103))
+            axis.set_xscale("log")
+            _open(axis)
+        for axis in axes[len(panels) :]:
+            axis.set_axis_off()
+        for axis in axes[::columns]:
+            axis.set_ylabel(f"{what} in %")
+        handles = [Line2D([], [], color=colour, marker="o", ms=3, label=label) for label, colour in colours.items()]
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)))
+        return _save(figure, stem)
+
+
+def _labels(panels: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(label for lines in panels.values() for label in lines))
 
 
 def _boundary(axis: Axes, panel: Boundary, scale: Normalize) -> None:

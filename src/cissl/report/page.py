@@ -20,6 +20,7 @@ from cissl.report.results import Group, Study
 
 # How far ours is from the paper's mean, in its standard deviations; the last is everything beyond.
 BINS = ((1.0, "near", "within 1 standard deviation of the paper"), (2.0, "off", "within 2"), (3.0, "far", "within 3"))
+FOLDED_FROM = 30  # rows of a table that few will read to the end
 BEYOND = ("wide", "further off")
 MORE = {  # metrics that have a table of their own, folded
     "balanced_error": "Balanced error: the mean over classes",
@@ -195,9 +196,11 @@ def _statistics(rows: Sequence[Against]) -> str:
         setting = escape("" if line[0] == before else line[0])
         body.append(f'<tr><th scope="row">{setting}</th><td class="left">{escape(line[1])}</td>{cells}</tr>')
         before = line[0]
+    table = f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+    if len(rows) > FOLDED_FROM:
+        table = f"<details><summary>All {len(rows)} comparisons</summary>{table}</details>"
     return (
-        f'<section id="statistics"><h2>{escape(comparing.title(rows))}</h2><figure><div class="scroll"><table>'
-        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+        f'<section id="statistics"><h2>{escape(comparing.title(rows))}</h2><figure>{table}'
         f"<figcaption>{escape(comparing.caption(rows))} Bold: p &lt; 0.05.</figcaption></figure></section>"
     )
 

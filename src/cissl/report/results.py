@@ -101,10 +101,12 @@ class Group:
 
     def paper(self, table: str, classes: str, unlabeled: str | None = None) -> tuple[float, float | None] | None:
         """The paper's figure for the same cell. What learns from no unlabeled data stands beside any kind of it."""
-        run = self.run
+        run, dataset = self.run, PUBLISHED_AS.get(self.dataset, self.dataset)
+        if table == "detection":
+            return lookup(table, dataset, self.method) if classes == "all" else None
         return lookup(
             table,
-            PUBLISHED_AS.get(self.dataset, self.dataset),
+            dataset,
             self.method,
             run.get("reweight"),
             unlabeled or run.get("unlabeled"),

@@ -45,9 +45,9 @@ def terminal(groups: Sequence[Group], width: int = 80, study: str = "toy", descr
 def terminal_statistics(rows: Sequence[Against]) -> Renderables:
     if not rows:
         return Renderables()
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for i, heading in enumerate(comparing.headings(rows)):
-        table.add_column(heading, justify="left" if i < 2 else "right")
+        table.add_column(heading, justify="left" if i < 2 else "right", no_wrap=i > 1)
     before = None
     for line in comparing.shown(rows):
         table.add_row("" if line[0] == before else line[0], *line[1:])
@@ -170,7 +170,7 @@ def _single(mean: float | None, std: float | None) -> str:
 ESCAPED = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "Π": r"$\Pi$", "ρ": r"$\rho$", "−": "$-$",
-    "–": "--", "<": "$<$", ">": "$>$", "γ": r"$\gamma$", "β": r"$\beta$",
+    "–": "--", "<": "$<$", ">": "$>$", "…": r"\ldots{}", "γ": r"$\gamma$", "β": r"$\beta$",
 }  # fmt: skip
 
 
