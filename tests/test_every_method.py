@@ -389,6 +389,7 @@ def test_a_pseudo_label_is_the_predicted_class_above_the_threshold():
     )
     assert wanted.tolist() == [[1, 0], [0, 1], [1, 0]]
     assert kept.tolist() == [0, 1, 1]
+    assert wanted.dtype == kept.dtype == said.dtype
 
 
 # --- one function for many parameters ---

@@ -77,6 +77,15 @@ def test_constants_of_the_paper_reach_every_layer():
     assert network.classifier.weight.var().item() == pytest.approx(2 / (128 + 10), rel=0.15)
 
 
+@pytest.mark.parametrize(("name", "layers"), [("cnn13", 9), ("convnet", 3)])
+def test_the_papers_constants_reach_the_other_networks_too(name, layers):
+    network = networks.build(name, (3, 16, 16), 10, seeded())
+    slopes = [m.negative_slope for m in network.modules() if isinstance(m, nn.LeakyReLU)]
+    norms = [(m.momentum, m.eps) for m in network.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert slopes == [0.1] * layers
+    assert norms == [(0.1, 1e-5)] * layers
+
+
 @every
 def test_every_parameter_gets_a_gradient(name, shape):
     network = networks.build(name, shape, 3, seeded())

@@ -1,6 +1,8 @@
 """The protocol: class counts, the paper's sizes, and splits that depend on their seed and nothing else."""
 
 import random
+import subprocess
+import sys
 from fractions import Fraction
 from itertools import pairwise
 
@@ -334,6 +336,17 @@ def test_a_cap_takes_labeled_samples_first_and_warns(labeled, unlabeled_total, e
     assert np.bincount(UNEQUAL[result.validation]).tolist() == [2, 2, 2]
     assert not set(result.labeled) & set(result.unlabeled)
     assert result.labeled_imbalance == max(expected_labeled) / min(expected_labeled)
+
+
+def test_the_warning_of_a_cap_points_at_who_asked_for_it():
+    """In a process of its own: here the checks of types put calls of their own between."""
+    lines = [
+        "from cissl.protocol import split",
+        "labels = [0, 1] * 20",
+        "split(labels, labeled=20, imbalance=1, unlabeled_total=40, on_shortage='cap')",
+    ]
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert done.stderr.startswith("<string>:3: UserWarning: class 0 has 20 samples and needs 30 ")
 
 
 def test_realised_unlabeled_imbalance():

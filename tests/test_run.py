@@ -65,6 +65,17 @@ def test_an_image_run_is_the_papers():
     assert run.ramped(199_999) < run.ramped(200_000) == 1
 
 
+@pytest.mark.parametrize(
+    ("dataset", "labeled", "validation", "shortage", "flip", "noise"),
+    [("cifar10", 4000, 500, "error", True, 0.15), ("svhn", 1000, 732, "cap", False, 0.0)],
+)
+def test_both_image_sets_are_whitened_and_viewed_as_in_the_paper(dataset, labeled, validation, shortage, flip, noise):
+    run = Run(dataset=dataset)
+    assert run.preprocessing == "gcn+zca"
+    assert (run.flip, run.crop, run.noise) == (flip, 2, noise)
+    assert (run.labeled, run.validation_per_class, run.on_shortage) == (labeled, validation, shortage)
+
+
 def test_hyper_parameters_depend_on_the_data_set_where_the_papers_do():
     epsilon = {name: Run(dataset=name, method="vat").options["epsilon"] for name in ("cifar10", "svhn", "two-moons")}
     assert epsilon == {"cifar10": 6, "svhn": 1, "two-moons": 1}
