@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help toy test lint format bench docs dist clean
+.PHONY: help toy test lint format mutants mistakes bench docs dist clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -30,6 +30,13 @@ lint: .venv/installed ## check style, names and types
 format: .venv/installed ## put the code into the style that lint checks
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+mutants: .venv/installed ## break the core in more than a thousand ways and see which ones no test notices
+	$(BIN)/mutmut run --max-children 2
+	$(BIN)/mutmut results
+
+mistakes: .venv/installed ## put the mistakes of published code in, one at a time, and see which test fails
+	$(BIN)/python tests/mistakes.py
 
 bench: .venv/installed ## run every benchmark; each prints one JSON line
 	@set -e; for file in benchmarks/*.py; do echo "$$file"; $(BIN)/python "$$file"; done

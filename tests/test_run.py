@@ -10,9 +10,22 @@ import numpy as np
 import pytest
 import torch
 
-from cissl import Run, datasets, execute, execute_seeds, execution, metrics, networks, protocol, records, schedules
+from cissl import (
+    Run,
+    datasets,
+    execute,
+    execute_seeds,
+    execution,
+    metrics,
+    networks,
+    preprocessing,
+    protocol,
+    records,
+    schedules,
+)
 from cissl.methods import PAPER as PAPER_METHODS
 from cissl.randomness import stream
+from cissl.task import prepare
 
 STEPS = 12
 
@@ -575,3 +588,17 @@ def test_the_split_is_the_protocols(done):
     with np.load(folder / "boundary.npz") as arrays:
         assert np.array_equal(arrays["labeled_points"], data.train_x[parts.labeled])
         assert np.array_equal(arrays["unlabeled_points"], data.train_x[parts.unlabeled])
+
+
+@pytest.mark.parametrize("name", ["none", "standardize", "gcn+zca"])
+def test_a_task_holds_the_parts_of_the_split_each_preprocessed_and_none_in_another(name, tmp_path):
+    task = prepare(Run(dataset="digits", preprocessing=name, labeled=50), data_dir=tmp_path)
+    data, parts, batches = task.data, task.split, task.batches
+    fitted = preprocessing.fit(name, data.train_x, None)
+    assert not set(batches.labeled) & set(batches.unlabeled)
+    for part in ("labeled", "unlabeled"):
+        mine, theirs = getattr(batches, part), getattr(parts, part)
+        torch.testing.assert_close(batches.x[mine], torch.from_numpy(fitted(data.train_x[theirs])))
+        assert batches.labels[mine].tolist() == data.train_y[theirs].tolist()
+    torch.testing.assert_close(task.samples["test"][0], torch.from_numpy(fitted(data.test_x)))
+    torch.testing.assert_close(task.samples["validation"][0], torch.from_numpy(fitted(data.train_x[parts.validation])))
