@@ -32,6 +32,10 @@ JOINERS = {
     "cli_report",
     "cli_train",
     "cli_detect",
+    "cli_model",
+    "cli_own_data",
+    "model_folder",
+    "onnx_export",
     "analysis",
     "estimator",
     "recipes",
@@ -50,7 +54,18 @@ MAY_BE_IMPORTED_BY = {
     "cli": {"__main__"},
 }
 TORCH = {"torch", "lightning_fabric", "safetensors"}
-WITHOUT_TORCH = {"protocol", "metrics", "randomness", "report", "names"}
+WITHOUT_TORCH = {
+    "image_files",
+    "image_arrays",
+    "tables",
+    "own_data",
+    "model_page",
+    "protocol",
+    "metrics",
+    "randomness",
+    "report",
+    "names",
+}
 # Beside their own kind these import the standard library and what is named here.
 ONLY = {
     "protocol": {"numpy"},

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from cissl.estimator import CISSLClassifier
     from cissl.execution import execute, execute_seeds
     from cissl.losses import SuppressedConsistencyLoss
+    from cissl.model_folder import load
     from cissl.protocol import Split, class_counts, split
     from cissl.run import Run
 
@@ -20,6 +21,7 @@ __all__ = [
     "class_counts",
     "execute",
     "execute_seeds",
+    "load",
     "split",
 ]
 
@@ -32,6 +34,7 @@ _HOMES = {
     "class_counts": "cissl.protocol",
     "execute": "cissl.execution",
     "execute_seeds": "cissl.execution",
+    "load": "cissl.model_folder",
     "split": "cissl.protocol",
 }
 

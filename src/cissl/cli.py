@@ -1,5 +1,6 @@
 """The command line. Nothing heavy is imported before a command needs it: `cissl --help` answers at once."""
 
+import io
 import re
 import sys
 import warnings
@@ -8,7 +9,7 @@ from typing import Annotated
 import typer
 
 import cissl
-from cissl import cli_data, cli_detect, cli_report, cli_run, cli_train
+from cissl import cli_data, cli_detect, cli_model, cli_report, cli_run, cli_train
 
 app = typer.Typer(
     help="Class-imbalanced semi-supervised learning: the paper's studies, and training on data of your own.",
@@ -22,6 +23,9 @@ app.add_typer(cli_detect.app, name="detect")
 
 def main() -> None:
     """A user's mistake is one sentence and exit status 2, never a traceback; a warning is one sentence too."""
+    for stream in (sys.stdout, sys.stderr):  # a file's name may be no text
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     warnings.formatwarning = lambda message, category, *_: f"warning: {message}\n"
     try:
         app(prog_name="cissl")
@@ -77,6 +81,9 @@ app.command()(cli_run.run)
 app.command("report")(cli_report.report)
 app.command()(cli_run.status)
 app.command()(cli_train.train)
+app.command()(cli_model.predict)
+app.command()(cli_model.evaluate)
+app.command()(cli_model.export)
 
 
 if __name__ == "__main__":

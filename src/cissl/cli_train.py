@@ -22,13 +22,36 @@ def _given(what: str) -> Any:
     return typer.Option(help=what, show_default=False)
 
 
+OWN = "Your own data"
+
+
+def _own(what: str, default: str | bool = False, **limits: Any) -> Any:
+    """An option of one's own data."""
+    return typer.Option(help=what, show_default=default, rich_help_panel=OWN, **limits)
+
+
 def train(
-    dataset: Annotated[str, typer.Option(help="See `cissl data list`, or module:callable.")],
-    out: Annotated[Path, typer.Option(help="The run's folder: checkpoints and result.")],
+    out: Annotated[Path, typer.Option(help="The folder of the run, or of the model: the same command goes on there.")],
+    dataset: Annotated[
+        str | None, typer.Option(help="See `cissl data list`, or module:callable.", show_default=False)
+    ] = None,
+    images: Annotated[
+        Path | None,
+        _own("Images of your own: LABELED/CLASS/image.jpg, or a CSV with columns path and label (empty: unlabeled)."),
+    ] = None,
+    table: Annotated[Path | None, _own("Features of your own: a .csv or .parquet file with a label column.")] = None,
+    arrays: Annotated[Path | None, _own("A .npz file with X, y and perhaps X_unlabeled.")] = None,
     method: Annotated[str, typer.Option(help="See `cissl list`, or module:Class.")] = "mean-teacher+scl",
     labeled: Annotated[int | None, _given("Labeled samples.")] = None,
     imbalance: Annotated[float | None, _given("ρ of the labeled samples.")] = None,
-    unlabeled: Annotated[str, typer.Option(help="Imbalance of the unlabeled samples: same, half, uniform.")] = "same",
+    unlabeled: Annotated[
+        str | None,
+        typer.Option(
+            help="Of your own data: a folder of images, a CSV of paths, or a table without labels. Of a data set: the "
+            "imbalance of the unlabeled samples, same, half or uniform.",
+            show_default="same",
+        ),
+    ] = None,
     unlabeled_total: Annotated[int | None, _given("Unlabeled samples.")] = None,
     validation_per_class: Annotated[int | None, _given("Held out.")] = None,
     reweight: Annotated[str, typer.Option(help="Of the labeled loss: ce (none), in, focal, cb.")] = "ce",
@@ -36,7 +59,7 @@ def train(
         list[str] | None, typer.Option(help="A hyper-parameter of the method, as name=value; repeatable.")
     ] = None,
     network: Annotated[str | None, _given("See `cissl list`, or module:callable.")] = None,
-    preprocessing: Annotated[str | None, _given("none, standardize, gcn+zca.")] = None,
+    preprocessing: Annotated[str | None, _given("none, standardize, gcn+zca; of a table also features.")] = None,
     steps: Annotated[int | None, _given("Every schedule scales with them.")] = None,
     learning_rate: Annotated[float | None, _given("At the start.")] = None,
     validations: Annotated[int | None, _given("How often to validate.")] = None,
@@ -58,16 +81,69 @@ def train(
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the data sets.", show_default="CISSL_DATA")] = None,
     checkpoint_every: Annotated[int | None, typer.Option(help="Steps.", min=1, show_default="20 times a run")] = None,
     checkpoint_minutes: Annotated[float, typer.Option(help="At least this often.", min=0)] = 10.0,
+    size: Annotated[
+        int | None, _own("Height and width that images are resized to.", "that of the images, at most 64", min=4)
+    ] = None,
+    resize: Annotated[
+        Literal["letterbox", "stretch"] | None, _own("Keep shapes and fill the border, or stretch.", "letterbox")
+    ] = None,
+    color: Annotated[Literal["auto", "rgb", "grey"] | None, _own("What images are read as.", "auto")] = None,
+    max_broken: Annotated[int | None, _own("Images that may be unreadable; they are listed.", "10", min=0)] = None,
+    label: Annotated[str | None, _own("The table's label column; an empty cell is unlabeled.", "label")] = None,
+    ignore: Annotated[list[str] | None, _own("A column of the table that is no feature; repeatable.")] = None,
+    validation_fraction: Annotated[
+        float | None,
+        _own(
+            "Of the labeled samples, held out to choose the best step by; 0: none.", "0.1 where that is enough", min=0
+        ),
+    ] = None,
+    batch_size: Annotated[int | None, _own("Samples of a step, labeled and unlabeled.", "by the data", min=2)] = None,
+    models: Annotated[int | None, _own("Train so many, and average what they predict.", "1", min=1)] = None,
+    flip: Annotated[bool, typer.Option("--flip", help="Mirror images at random.", rich_help_panel=OWN)] = False,
 ) -> None:
-    """Train and evaluate one run.
+    """Train a model on data of your own, or a run on a data set known by name.
 
-    What is not given is the paper's: for the data set, else for all images.
+    Your own (--images, --table, --arrays): --out is a model for `cissl predict`. What is not given, the data decides.
+
+    By name (--dataset): what is not given is the paper's, for the data set, else for all images.
 
     The same command goes on where it was stopped.
     """
+    if not (dataset or images or table or arrays):
+        raise ValueError("nothing to train on: give --images, --table or --arrays, or the name of a --dataset")
     from cissl.execution import Machine, execute
     from cissl.run import Run
 
+    own = images or table or arrays
+    _check_belongs(own is not None, {
+        "labeled": labeled, "imbalance": imbalance, "unlabeled-total": unlabeled_total, "dataset": dataset,
+        "validation-per-class": validation_per_class, "validations": validations,
+        "sync-batchnorm": sync_batchnorm or None, "cuda-graphs": cuda_graphs or None,
+    }, {
+        "size": size, "resize": resize, "color": color, "max-broken": max_broken, "label": label, "ignore": ignore,
+        "validation-fraction": validation_fraction, "batch-size": batch_size, "models": models, "flip": flip or None,
+    })  # fmt: skip
+    machine = Machine(
+        data_dir=data_dir, accelerator=accelerator, devices=devices or started_together(), cuda_graphs=cuda_graphs,
+        checkpoint_every=checkpoint_every, checkpoint_minutes=checkpoint_minutes,
+    )  # fmt: skip
+    if own is not None:
+        from cissl import cli_own_data
+
+        asked = cli_own_data.Asked(
+            images=images, table=table, arrays=arrays, unlabeled=None if unlabeled is None else Path(unlabeled),
+            label=label, ignore=ignore or (), size=size, color=color, resize=resize, max_broken=max_broken,
+        )  # fmt: skip
+        parameters: dict[str, Any] = {
+            "method": method, "reweight": reweight, "options": _options(option or []) or None, "network": network,
+            "preprocessing": preprocessing, "steps": steps, "learning_rate": learning_rate, "precision": precision,
+            "random_state": seed, "batch_size": batch_size, "n_models": models, "flip": flip or None,
+            "validation_fraction": validation_fraction or None,
+            "early_stopping": None if validation_fraction is None else validation_fraction > 0,
+        }  # fmt: skip
+        parameters = {name: value for name, value in parameters.items() if value is not None}
+        cli_own_data.train(asked, parameters, out, machine)
+        return
     given: dict[str, Any] = {
         "dataset": dataset, "method": method, "unlabeled": unlabeled, "reweight": reweight, "precision": precision,
         "labeled": labeled, "imbalance": imbalance, "unlabeled_total": unlabeled_total, "network": network,
@@ -78,10 +154,6 @@ def train(
         options=_options(option or []), sync_batchnorm=sync_batchnorm, seed=seed,
         **{name: value for name, value in given.items() if value is not None},
     )  # fmt: skip
-    machine = Machine(
-        data_dir=data_dir, accelerator=accelerator, devices=devices or started_together(), cuda_graphs=cuda_graphs,
-        checkpoint_every=checkpoint_every, checkpoint_minutes=checkpoint_minutes,
-    )  # fmt: skip
     done = (out / "result.json").exists()
     with watching(run) as watch:
         result = execute(run, out, watch, machine)
@@ -89,6 +161,19 @@ def train(
         if done:
             typer.echo("This run is done already.")
         _print(result, out)
+
+
+def _check_belongs(own: bool, of_data_sets: dict[str, Any], of_own: dict[str, Any]) -> None:
+    """An option that would do nothing is a mistake."""
+    for name, value in (of_data_sets if own else of_own).items():
+        if value is not None:
+            kinds = "a --dataset" if own else "data of your own (--images, --table, --arrays)"
+            raise ValueError(f"--{name} is for {kinds}: leave it out" if name != "dataset" else BOTH)
+
+
+BOTH = (
+    "--dataset is a data set known by name, and --images, --table and --arrays are data of your own: give one of them"
+)
 
 
 def started_together() -> int:
@@ -123,7 +208,7 @@ def _options(given: list[str]) -> dict[str, float | str]:
 def watching(run: "Description") -> Iterator[Callable[["Status"], object]]:
     """A run's progress; and Ctrl-C says how to go on."""
     try:
-        with _progress(run) as watch:
+        with progress(run.steps) as watch:
             yield watch
     except KeyboardInterrupt:
         typer.echo("\nStopped; the same command goes on from the last checkpoint.", err=True)
@@ -131,7 +216,7 @@ def watching(run: "Description") -> Iterator[Callable[["Status"], object]]:
 
 
 @contextmanager
-def _progress(run: "Description") -> Iterator[Callable[["Status"], object]]:
+def progress(steps: int) -> Iterator[Callable[["Status"], object]]:
     """A bar on a terminal, else a line every few seconds: rate, time left, losses, learning rate, last validation."""
     if sys.stderr.isatty():
         from rich.console import Console
@@ -139,20 +224,20 @@ def _progress(run: "Description") -> Iterator[Callable[["Status"], object]]:
 
         columns = (MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
         with Progress(*columns, console=Console(stderr=True)) as bar:
-            task, told = bar.add_task("", total=run.steps), Told(run.steps)
+            task, told = bar.add_task("", total=steps), Told(steps)
 
             def show(status: "Status") -> None:
                 bar.update(task, completed=status.step, description=told(status))
 
             yield show
         return
-    told, last = Told(run.steps), [time.monotonic()]
+    told, last = Told(steps), [time.monotonic()]
 
     def line(status: "Status") -> None:
         text = told(status)
-        if status.validation is not None or status.step == run.steps or time.monotonic() - last[0] >= EVERY_LINE:
+        if status.validation is not None or status.step == steps or time.monotonic() - last[0] >= EVERY_LINE:
             last[0] = time.monotonic()
-            typer.echo(f"step {status.step} of {run.steps}, {told.left(status.step)} left, {text}", err=True)
+            typer.echo(f"step {status.step} of {steps}, {told.left(status.step)} left, {text}", err=True)
 
     yield line
 

@@ -116,8 +116,12 @@ class CISSLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         folder: str | Path | None = None,
         watch: Watch | None = None,
         machine: Machine | None = None,
+        announce: Callable[[Sequence[OwnData]], object] | None = None,
     ) -> "CISSLClassifier":
-        """`fit`; in a folder, where one is given, it goes on where it was stopped, as `execute` does."""
+        """`fit`; in a folder, where one is given, it goes on where it was stopped, as `execute` does.
+
+        `announce` is told what will be trained, once everything that was left open is decided.
+        """
         self._check_parameters()
         raw, codes, self.classes_ = self._read(X, y, X_unlabeled)
         seeds = self._seeds()
@@ -127,6 +131,8 @@ class CISSLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._shift()  # a mistake in the prior is reported now, not after training
         data = fingerprint(raw, codes) if folder is not None else ""
         runs = [self._describe(len(codes), fraction, data, seeds[0], seed) for seed in seeds]
+        if announce is not None:
+            announce(runs)
         self.preprocessing_ = preprocessing.fit(runs[0].preprocessing, raw)
         self._train(runs, raw, codes, folder, watch, machine or Machine(accelerator=self.device))
         self.validation_ = None
@@ -300,6 +306,13 @@ class CISSLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             loaded[who] = self._build(seed).requires_grad_(False).eval()
             loaded[who].load_state_dict(state)
         return loaded
+
+    def save(self, folder: str | Path) -> None:
+        """Write the fitted classifier as a model folder, for `cissl.load` and `cissl predict`: weights as safetensors,
+        the rest as JSON, with checksums."""
+        from cissl import model_folder  # which imports this module
+
+        model_folder.save(self, folder)
 
     # ---- Predicting
 

@@ -83,6 +83,20 @@ def calibration_error(
     return float(np.abs(surplus).sum() / len(confidence))
 
 
+def reliability(
+    confidence: Float[np.ndarray, " n"], correct: Bool[np.ndarray, " n"], bins: int = CALIBRATION_BINS
+) -> list[tuple[int, float, float]]:
+    """Of each bin of the calibration error: samples, mean confidence, accuracy; zeros for one without a sample."""
+    which = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
+    members = [which == i for i in range(bins)]
+    return [
+        (int(inside.sum()), float(confidence[inside].mean()), float(correct[inside].mean()))
+        if inside.any()
+        else (0, 0.0, 0.0)
+        for inside in members
+    ]
+
+
 def summarise(values: Sequence[float]) -> tuple[float, float | None]:
     """Mean and standard deviation over seeds, with n − 1 in the denominator: None for a single seed."""
     if not len(values) or not np.isfinite(values).all():

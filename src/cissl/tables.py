@@ -78,7 +78,7 @@ def _columns(
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
         raise ValueError(f"{source} has two columns named {_some(twice)}: give each a name of its own")
-    for name in ignored:
+    for name in ignored if features is None else ():
         if name not in header:
             raise unknown(f"column in --ignore, {source} has none named", name, header)
     if label is not None and label not in header:
