@@ -49,7 +49,15 @@ def test_what_is_loaded_is_what_was_saved(model):
     assert (loaded.predict_proba(X) == classifier.predict_proba(X)).all()
     assert (loaded.predict(X) == classifier.predict(X)).all()
     assert loaded.score(X, Y) == classifier.score(X, Y)
-    for name in ("labeled_counts_", "input_shape_", "n_features_in_", "classes_", "results_", "history_", "validation_"):
+    for name in (
+        "labeled_counts_",
+        "input_shape_",
+        "n_features_in_",
+        "classes_",
+        "results_",
+        "history_",
+        "validation_",
+    ):
         assert np.array_equal(getattr(loaded, name), getattr(classifier, name)), name
     kept = {name: value for name, value in classifier.get_params().items() if name not in ("callbacks", "prior")}
     assert {name: loaded.get_params()[name] for name in kept} == kept
@@ -67,7 +75,9 @@ def test_a_loaded_classifier_can_be_saved_fitted_and_asked_for_another_prior(mod
     assert loaded.classes_.tolist() == ["a", "b"]
 
 
-@pytest.mark.parametrize("labels", [[0, 1, 2], [-3, 5, 9], [True, False, True], [1.0, 2.0, 3.0], ["é", "b c", "x" * 50]])
+@pytest.mark.parametrize(
+    "labels", [[0, 1, 2], [-3, 5, 9], [True, False, True], [1.0, 2.0, 3.0], ["é", "b c", "x" * 50]]
+)
 def test_labels_come_back_as_what_they_were(tmp_path, labels):
     classifier = fitted(y=np.repeat(labels, 20), method="supervised")
     classifier.save(tmp_path)

@@ -156,7 +156,7 @@ def _model(folder: Path, network: str | None, prior: str | None) -> tuple["CISSL
 
 
 def _prior(text: str, classes: list[Any]) -> Any:
-    if "=" not in text:
+    if text == "uniform":
         return text
     by_name = {str(name): name for name in classes}
     prior = {}
@@ -164,7 +164,7 @@ def _prior(text: str, classes: list[Any]) -> Any:
         name, _, share = part.rpartition("=")
         try:
             prior[by_name.get(name.strip(), name.strip())] = float(share)
-        except ValueError:
+        except ValueError:  # also where there is no "="
             raise ValueError(f'--prior takes "uniform" or shares such as "cat=0.9,dog=0.1", got {text!r}') from None
     return prior
 

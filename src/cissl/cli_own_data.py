@@ -61,6 +61,8 @@ def train(asked: Asked, parameters: Mapping[str, Any], out: Path, machine: "Mach
     """Read, say what was found, train, save; what is done already is not done again."""
     from cissl import model_folder, own_data
 
+    if machine.devices > 1:
+        raise ValueError("own data is trained on one device: leave --devices out")
     if out.is_file():
         raise ValueError(f"{out} is a file, and a model needs a folder: give another with --out")
     with _stoppable():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -88,7 +89,8 @@ def export(classifier: "CISSLClassifier", path: str | Path) -> list[str]:
     content = made.SerializeToString()
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     (said,) = session.run(None, {"samples": example.numpy()})
-    wanted = classifier.predict_proba(_as_given(example.numpy(), classifier))
+    with quiet():  # the example has no column names
+        wanted = classifier.predict_proba(_as_given(example.numpy()))
     off = float(np.abs(said - wanted).max())
     if not off <= TOLERANCE:
         raise ValueError(
@@ -104,7 +106,7 @@ def export(classifier: "CISSLClassifier", path: str | Path) -> list[str]:
     ]
 
 
-def _as_given(x: np.ndarray, classifier: "CISSLClassifier") -> np.ndarray:
+def _as_given(x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Images of one channel are given without it, so that none is taken for the other."""
     return x[..., 0] if x.ndim == 4 and x.shape[-1] == 1 else x
 
@@ -120,7 +122,7 @@ def _traced(whole: nn.Module, example: Tensor, path: str) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without what the exporter says of its own doings."""
+    """Without what libraries say of their own doings."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     before = [logger.level for logger in loggers]
     with warnings.catch_warnings():
