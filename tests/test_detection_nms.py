@@ -43,6 +43,9 @@ def test_groups_know_nothing_of_each_other_and_twins_lose_to_the_first():
     apart = torch.tensor([[0.1, 0.1, 0.2, 0.2], [0.3, 0.3, 0.4, 0.4], [0.1, 0.1, 0.2, 0.2]])
     kept = nms.batched_nms(torch.stack([twins, apart]))
     assert kept.tolist() == [[True, False, False], [True, True, False]]
+    half = torch.tensor([[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 0.5, 1.0]])
+    assert nms.batched_nms(half, overlap=0.5).all()  # no more than that
+    assert nms.batched_nms(half, overlap=0.49).tolist() == [True, False]
     empty = torch.tensor([[0.3, 0.3, 0.3, 0.3]] * 3)
     assert nms.batched_nms(empty).all()
 
