@@ -44,6 +44,22 @@ def test_an_object_is_where_its_box_says(seed, size):
 
 
 @given(seed=seeds)
+def test_every_object_that_stays_keeps_its_class(seed):
+    image = np.zeros((80, 80, 3), np.uint8)
+    places = [(0, 0), (0, 50), (50, 0)]
+    for colour, (y, x) in enumerate(places):
+        image[y : y + 30, x : x + 30, colour] = 255
+    corners = np.array([[x, y, x + 30, y + 30] for y, x in places], np.float32) / 80
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(augment, "distort", lambda image, generator: image)
+        sample = augment.Sample(image, corners, np.arange(3))
+        view, boxes, classes = augment.augment(sample, 96, np.random.default_rng(seed))
+    assert len(boxes) == len(classes) > 0
+    for (x0, y0, x1, y1), of in zip(boxes * 96, classes, strict=True):
+        assert view[int((y0 + y1) / 2), int((x0 + x1) / 2)].argmax() == of
+
+
+@given(seed=seeds)
 def test_nothing_given_is_changed_and_the_same_draws_give_the_same_view(seed):
     sample = painted(np.random.default_rng(seed))
     before = [part.copy() for part in sample]
