@@ -190,7 +190,7 @@ def test_cocos_average_precision_is_its_definition():
 
 def test_cocos_sizes_are_in_pixels_and_difficult_objects_are_ignored(capfd):
     pytest.importorskip("faster_coco_eval")
-    found, truth = scene([0.9, 0.8], [1, 1], difficult={1})
+    found, truth = scene([0.9], [1], missed=1, difficult={1})
     found, truth = ([image._replace(boxes=image.boxes / 5) for image in images] for images in (found, truth))
     assert ap.coco_average_precision(found, truth, [(100, 100)], 1)["ap_small"] == pytest.approx(1)  # 10 x 20 pixels
     large = ap.coco_average_precision(found, truth, [(2000, 1000)], 1)
