@@ -53,11 +53,15 @@ def train(
         int | None, typer.Option(help="Of the small backbone's input: a multiple of 32.", show_default="96")
     ] = None,
     batch: Annotated[int | None, typer.Option(help="Pictures.", min=1, show_default="32; small: 16")] = None,
+    augmentation: Annotated[
+        str | None,
+        typer.Option(help="ssd: as SSD's paper; light; none.", show_default="ssd; small: light"),
+    ] = None,
     steps: Annotated[
         int | None, typer.Option(help="Every schedule scales with them.", min=1, show_default="120000; small: 4000")
     ] = None,
     learning_rate: Annotated[
-        float | None, typer.Option(help="At the start.", show_default="0.001; small: 0.02")
+        float | None, typer.Option(help="At the start.", show_default="0.001; small: 0.01")
     ] = None,
     precision: Annotated[str, typer.Option(help="32-true or bf16-mixed.")] = "32-true",
     sync_batchnorm: Annotated[
@@ -91,7 +95,7 @@ def train(
     dataset = _dataset(voc, coco, shapes)
     given: dict[str, Any] = {
         "dataset": dataset, "method": method, "backbone": backbone, "weights": weights, "size": size, "batch": batch,
-        "steps": steps, "learning_rate": learning_rate, "precision": precision,
+        "steps": steps, "learning_rate": learning_rate, "precision": precision, "augmentation": augmentation,
     }  # fmt: skip
     fields = {name: value for name, value in given.items() if value is not None}
     if weights is not None:

@@ -1,5 +1,9 @@
-"""A set that is made, not fetched: coloured shapes on noise, one kind twenty times as frequent as another."""
+"""A set that is made, not fetched: shapes of six kinds, one of them twenty times as frequent as another.
 
+Each kind has an outline, and a hue that it keeps to more or less: hues of neighbouring kinds overlap.
+"""
+
+import colorsys
 import math
 from collections.abc import Callable
 
@@ -16,6 +20,7 @@ IMBALANCE = 20.0
 SIZE = 96  # pixels, each way
 LABELED, UNLABELED, TEST = 150, 150, 200  # pictures
 OBJECTS, MOST = 2.5, 4  # of a picture, on average and at most
+HUE_DEVIATION = 0.07  # kinds are 1/6 apart
 CONTRAST = 90  # levels of grey between a shape and what is around it, of the channel that differs most
 SMALLEST, LARGEST = 20, 48  # pixels
 Polygon = npt.NDArray[np.float64]
@@ -48,7 +53,7 @@ def _picture(name: str, classes: npt.NDArray[np.int64], rng: np.random.Generator
     boxes: list[npt.NDArray[np.float64]] = []
     for kind in classes:
         outline = _placed(SHAPES[CLASSES[kind]](rng), boxes, rng)
-        colour = _colour(image, outline, rng)
+        colour = _colour(int(kind), image, outline, rng)
         if CLASSES[kind] == "ring":
             thickness = max(2, round((outline[:, 0].max() - outline[:, 0].min()) / 6))
             draw.polygon([*map(tuple, outline)], outline=colour, width=thickness)
@@ -79,14 +84,16 @@ def _background(rng: np.random.Generator) -> npt.NDArray[np.uint8]:
     return np.asarray(image)
 
 
-def _colour(image: Image.Image, outline: Polygon, rng: np.random.Generator) -> tuple[int, ...]:
-    """Any that can be told from what is there."""
+def _colour(kind: int, image: Image.Image, outline: Polygon, rng: np.random.Generator) -> tuple[int, ...]:
+    """One of the kind's that can be told from what is there, if one is found soon."""
     middle = outline.mean(0)
     there = np.array(image.getpixel((int(middle[0]), int(middle[1]))))
-    colour = rng.integers(0, 256, 3)
-    while np.abs(colour - there).max() < CONTRAST:
-        colour = rng.integers(0, 256, 3)
-    return tuple(int(part) for part in colour)
+    for _ in range(20):
+        hue = kind / len(CLASSES) + rng.normal(0, HUE_DEVIATION)
+        colour = tuple(round(255 * part) for part in colorsys.hsv_to_rgb(hue % 1, *rng.uniform(0.5, 1, 2)))
+        if np.abs(np.array(colour) - there).max() >= CONTRAST:
+            break
+    return colour
 
 
 def _placed(unit: Polygon, others: list[npt.NDArray[np.float64]], rng: np.random.Generator) -> Polygon:
