@@ -118,6 +118,7 @@ def test_ctrl_c_says_how_to_go_on(cissl, tmp_path, monkeypatch):
         (("--precision", "fp16"), "precision: input should be '32-true' or 'bf16-mixed', got 'fp16'"),
         (("--unlabeled-total", 0), "the run trains on unlabeled samples and there are none"),
         (("--labeled", 4000), "class 0 has 3000 samples and needs"),
+        (("--on-shortage", "cup"), "on_shortage: input should be 'error' or 'cap', got 'cup'"),
         (("--labeled", 1), "1 samples cannot give each of 2 classes at least one"),
         (("--cuda-graphs", "--accelerator", "cpu"), "CUDA graphs are for one CUDA device"),
         (("--out", "file"), "cannot write to file: File exists"),

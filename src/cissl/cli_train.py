@@ -54,6 +54,7 @@ def train(
     ] = None,
     unlabeled_total: Annotated[int | None, _given("Unlabeled samples.")] = None,
     validation_per_class: Annotated[int | None, _given("Held out.")] = None,
+    on_shortage: Annotated[str | None, _given("Where a class has too few samples: error, or cap to take them.")] = None,
     reweight: Annotated[str, typer.Option(help="Of the labeled loss: ce (none), in, focal, cb.")] = "ce",
     option: Annotated[
         list[str] | None, typer.Option(help="A hyper-parameter of the method, as name=value; repeatable.")
@@ -117,7 +118,7 @@ def train(
     own = images or table or arrays
     _check_belongs(own is not None, {
         "labeled": labeled, "imbalance": imbalance, "unlabeled-total": unlabeled_total, "dataset": dataset,
-        "validation-per-class": validation_per_class, "validations": validations,
+        "validation-per-class": validation_per_class, "on-shortage": on_shortage, "validations": validations,
         "sync-batchnorm": sync_batchnorm or None, "cuda-graphs": cuda_graphs or None,
     }, {
         "size": size, "resize": resize, "color": color, "max-broken": max_broken, "label": label, "ignore": ignore,
@@ -148,7 +149,7 @@ def train(
         "dataset": dataset, "method": method, "unlabeled": unlabeled, "reweight": reweight, "precision": precision,
         "labeled": labeled, "imbalance": imbalance, "unlabeled_total": unlabeled_total, "network": network,
         "validation_per_class": validation_per_class, "preprocessing": preprocessing, "steps": steps,
-        "learning_rate": learning_rate, "validations": validations,
+        "learning_rate": learning_rate, "validations": validations, "on_shortage": on_shortage,
     }  # fmt: skip
     run = Run(
         options=_options(option or []), sync_batchnorm=sync_batchnorm, seed=seed,
