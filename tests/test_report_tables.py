@@ -211,7 +211,8 @@ def test_figures_in_other_formats(cissl, study):
     code, _, _ = cissl("report", "toy", "--out", study, "--figures", "pdf")
     assert code == 0
     assert {path.suffix for path in (study / "figures").iterdir()} == {".pdf"}
-    assert (study / "figures" / "recall.pdf").read_bytes().startswith(b"%PDF")
+    for name in ("recall", "validation", "figure1"):
+        assert (study / "figures" / f"{name}.pdf").read_bytes().startswith(b"%PDF")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from zipfile import BadZipFile
@@ -103,6 +103,9 @@ def _figures(folder: Path, groups: Sequence[Group], compared: Comparison) -> lis
     if panels := recall_panels(compared):
         what = "average precision" if any(group.detects for group in groups) else "recall"
         written += figures.recall_figure(panels, what, folder / "figures" / "recall")
+    if panels := curve_panels(compared):
+        what = "validation mAP in %" if any(group.detects for group in groups) else "validation error in %"
+        written += figures.curve_figure(panels, what, folder / "figures" / "validation")
     if compared.study == "toy":
         if groups:
             written += figures.boundary_figure(boundaries(groups), folder / "figures" / "figure1")
@@ -112,18 +115,39 @@ def _figures(folder: Path, groups: Sequence[Group], compared: Comparison) -> lis
     return written
 
 
-def recall_panels(compared: Comparison) -> dict[str, dict[str, tuple[list[float], list[float]]]]:
-    """Labeled samples and mean recall in % of each class, by setting and method; the first settings of very many."""
-    panels: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
+Panels = dict[str, dict[str, tuple[list[float], list[float]]]]
+
+
+def recall_panels(compared: Comparison) -> Panels:
+    """Labeled samples and mean recall in % of each class, by setting and method."""
+
+    def line(group: Group) -> tuple[list[float], list[float]] | None:
+        drawn = charts.ranked(group)
+        if "studentRecall" not in drawn:
+            return None
+        return drawn["labeled"], (100 * np.array(drawn["studentRecall"], dtype=np.float64).mean(axis=0)).tolist()
+
+    return _panels(compared, line)
+
+
+def curve_panels(compared: Comparison) -> Panels:
+    """The student's validations, the mean over the seeds that finished, by setting and method."""
+
+    def line(group: Group) -> tuple[list[float], list[float]] | None:
+        drawn = [charts.validations(result) for result in group.results if result.status == "done"]
+        seen = [(found["validated"], found["student"]) for found in drawn if "student" in found]
+        seen = [(steps, values) for steps, values in seen if steps == seen[0][0]]
+        return (seen[0][0], np.mean([values for _, values in seen], axis=0).tolist()) if seen else None
+
+    return _panels(compared, line)
+
+
+def _panels(compared: Comparison, line: Callable[[Group], tuple[list[float], list[float]] | None]) -> Panels:
+    """The first settings of very many: a figure is no book."""
+    panels: Panels = {}
     for setting in compared.settings[:PANELS]:
-        lines = {}
-        for column in compared.columns:
-            group = compared.groups.get((setting, column))
-            drawn = charts.ranked(group) if group is not None else {}
-            if "studentRecall" in drawn:
-                rows = np.array(drawn["studentRecall"], dtype=np.float64)
-                lines[column.name] = (drawn["labeled"], (100 * rows.mean(axis=0)).tolist())
-        if lines:
+        drawn = {c.name: line(compared.groups[setting, c]) for c in compared.columns if (setting, c) in compared.groups}
+        if lines := {name: points for name, points in drawn.items() if points is not None}:
             panels[setting.name] = lines
     return panels
 

@@ -117,15 +117,21 @@ def curves(result: Result, points: int = CURVE_POINTS) -> Data:
     steps, losses = _losses(result.folder / "steps.csv")
     if len(steps):
         found["steps"], found["losses"] = thinned(steps, losses, points)
-    validations = [seen for seen in result.record.get("validation") or [] if "step" in seen]
-    first = next((key for key in (validations or [{}])[0] if key.startswith("student_")), None)
-    if first is not None:
-        metric = first.removeprefix("student_")
-        scale = 100 if metric in ("error", "map") else 1
-        found |= {"metric": metric, "validated": [seen["step"] for seen in validations]}
-        for network in ("student", "teacher"):
-            if (key := f"{network}_{metric}") in validations[0]:
-                found[network] = rounded([scale * seen.get(key, math.nan) for seen in validations])
+    return found | validations(result)
+
+
+def validations(result: Result) -> Data:
+    """A run's validations of the metric that selects: errors and mAP in %."""
+    seen = [one for one in result.record.get("validation") or [] if "step" in one]
+    first = next((key for key in (seen or [{}])[0] if key.startswith("student_")), None)
+    if first is None:
+        return {}
+    metric = first.removeprefix("student_")
+    scale = 100 if metric in ("error", "balanced_error", "map") else 1
+    found: Data = {"metric": metric, "validated": [one["step"] for one in seen]}
+    for network in ("student", "teacher"):
+        if (key := f"{network}_{metric}") in seen[0]:
+            found[network] = rounded([scale * one.get(key, math.nan) for one in seen])
     return found
 
 

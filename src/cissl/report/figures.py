@@ -193,10 +193,24 @@ def imbalance_figure(counts: Mapping[str, Int[np.ndarray, " k"]], stem: str | Pa
         return _save(figure, stem)
 
 
-def recall_figure(
-    panels: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]], what: str, stem: str | Path
-) -> list[Path]:
+Lines = Mapping[str, tuple[Sequence[float], Sequence[float]]]  # by label: along, and up
+
+
+def recall_figure(panels: Mapping[str, Lines], what: str, stem: str | Path) -> list[Path]:
     """Recall in % of each class against its labeled samples: a panel per setting, a line per method."""
+    return _line_figure(
+        panels, "labeled samples of the class", f"{what} in %", stem, {"xscale": "log", "ylim": (-3, 103)}
+    )
+
+
+def curve_figure(panels: Mapping[str, Lines], what: str, stem: str | Path) -> list[Path]:
+    """How a number went over the steps: a panel per setting, a line per method."""
+    return _line_figure(panels, "step", what, stem, {})
+
+
+def _line_figure(
+    panels: Mapping[str, Lines], along: str, up: str, stem: str | Path, scales: Mapping[str, Any]
+) -> list[Path]:
     colours = {label: LINE_COLOURS[i % len(LINE_COLOURS)] for i, label in enumerate(_labels(panels))}
     with matplotlib.rc_context(STYLE):
         columns = min(3, len(panels))
@@ -204,15 +218,14 @@ def recall_figure(
         figure = _figure(3.2 * columns, 2.6 * rows + 0.4)
         axes = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
         for axis, (title, lines) in zip(axes, panels.items(), strict=False):
-            for label, (counts, values) in lines.items():
-                axis.plot(counts, values, marker="o", ms=3, linewidth=1.2, color=colours[label], label=label)
-            axis.set(title=title, xlabel="labeled samples of the class", ylim=(-3, 103))
-            axis.set_xscale("log")
+            for label, (xs, ys) in lines.items():
+                axis.plot(xs, ys, marker="o", ms=3, linewidth=1.2, color=colours[label], label=label)
+            axis.set(title=title, xlabel=along, **scales)
             _open(axis)
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
         for axis in axes[::columns]:
-            axis.set_ylabel(f"{what} in %")
+            axis.set_ylabel(up)
         handles = [Line2D([], [], color=colour, marker="o", ms=3, label=label) for label, colour in colours.items()]
         figure.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)))
         return _save(figure, stem)

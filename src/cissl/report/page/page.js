@@ -144,7 +144,7 @@ function chart(host, series, { x, y, logX = false, logY = false, from = null, to
 
 // ---- Learning curves
 
-const METRICS = { error: "Validation error in %", map: "Validation mAP in %" };
+const METRICS = { error: "Validation error in %", balanced_error: "Balanced validation error in %", map: "Validation mAP in %" };
 const pairs = (xs, ys) => xs.map((x, i) => [x, ys[i]]);
 
 function quantities() {
