@@ -133,13 +133,18 @@ def run_command(line):
         printed() as out,
         mock.patch.object(sys, "argv", words),
         mock.patch.dict(os.environ, environment),
-        mock.patch.object(warnings, "formatwarning"),
+        mock.patch.object(warnings, "formatwarning"),  # main sets its own
+        mock.patch.object(warnings, "showwarning", show_warning),  # pytest collects them
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("default")
         status = ended()
     assert status in (None, 0) or (status == 2 and "error: " in out.getvalue()), (line, out.getvalue())
     return out.getvalue()
+
+
+def show_warning(message, category, filename, line, file=None, text=None):
+    sys.stderr.write(warnings.formatwarning(message, category, filename, line, text))
 
 
 def ended():
