@@ -47,6 +47,7 @@ def test_the_study_runs_and_counts_the_classes(cissl, monkeypatch, tmp_path):
         assert counted["class_names"].tolist() == result["class_names"]
         assert counted["labeled"].tolist() == result["labeled_counts"]
         assert counted["unlabeled"].tolist() == result["unlabeled_counts"]
+    assert (folder / "figures" / "class-distribution.png").stat().st_size > 5000
     assert "map_mean" in (folder / "results.csv").read_text()
     code, out, _ = cissl(*command, "--set", "batch=2", "--accelerator", "cpu")
     assert code == 0

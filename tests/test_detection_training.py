@@ -73,7 +73,7 @@ def test_a_mistake_is_named(fields, said):
 
 
 def test_weights_that_are_not_there_say_where_to_get_them(tmp_path):
-    with pytest.raises(ValueError, match="there are no weights vgg16-ssd: run `cissl data fetch vgg16-ssd`"):
+    with pytest.raises(ValueError, match=r"there are no weights .*: run `cissl data fetch vgg16-ssd`"):
         weights_file("vgg16-ssd", tmp_path)
     (tmp_path / "mine.pth").touch()
     assert weights_file(str(tmp_path / "mine.pth"), tmp_path) == tmp_path / "mine.pth"

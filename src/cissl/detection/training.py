@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from cissl import datasets, losses
-from cissl.detection import coco, evaluation, shapes, ssd, voc
+from cissl.detection import coco, evaluation, shapes, ssd, voc, weights
 from cissl.detection.batches import PictureBatches
 from cissl.detection.consistency import consistency, csd_weight, mirrored_back
 from cissl.detection.data import DetectionData, Reader
-from cissl.detection.description import DetectionRun
+from cissl.detection.description import FETCHED, DetectionRun
 from cissl.detection.multibox import match, multibox_loss
 from cissl.randomness import stream
 
@@ -172,13 +172,12 @@ def network(run: DetectionRun, classes: int) -> ssd.SSD:
     return ssd.ssd300(classes, generator) if run.backbone == "vgg16" else ssd.small(classes, generator, run.size)
 
 
-def weights_file(weights: str, data_dir: Path | None) -> Path:
-    """Where the weights are: a file, or what is in the data folder under that name."""
-    folder = datasets.data_folder(data_dir) / weights
-    for path in [Path(weights), *sorted(folder.glob("*.pt*"))]:
-        if path.is_file():
-            return path
-    raise ValueError(
-        f"there are no weights {weights}: run `cissl data fetch {weights}`, or give a file with VGG16's weights, or "
-        "none to start from drawn ones"
-    )
+def weights_file(name: str, data_dir: Path | None) -> Path:
+    """Where the weights are: those that are fetched under that name, or a file."""
+    path = weights.place(name, data_dir) if name in weights.WEIGHTS else Path(name)
+    if not path.is_file():
+        raise ValueError(
+            f"there are no weights {path}: run `cissl data fetch {FETCHED}`, give a file with VGG16's weights, or none "
+            "to start from drawn ones"
+        )
+    return path

@@ -106,6 +106,12 @@ def _figures(folder: Path, groups: Sequence[Group], compared: Comparison) -> lis
     if panels := curve_panels(compared):
         what = "validation mAP in %" if any(group.detects for group in groups) else "validation error in %"
         written += figures.curve_figure(panels, what, folder / "figures" / "validation")
+    if (counted := folder / "analysis" / "class_distribution.npz").is_file():
+        with np.load(counted) as arrays:
+            counts = {part.capitalize(): arrays[part] for part in ("labeled", "unlabeled")}
+            written += figures.objects_figure(
+                arrays["class_names"].tolist(), counts, folder / "figures" / "class-distribution"
+            )
     if compared.study == "toy":
         if groups:
             written += figures.boundary_figure(boundaries(groups), folder / "figures" / "figure1")

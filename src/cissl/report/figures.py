@@ -193,6 +193,26 @@ def imbalance_figure(counts: Mapping[str, Int[np.ndarray, " k"]], stem: str | Pa
         return _save(figure, stem)
 
 
+def objects_figure(
+    class_names: Sequence[str], counts: Mapping[str, Int[np.ndarray, " k"]], stem: str | Path
+) -> list[Path]:
+    """The supplement's class distributions of detection: objects per class, a panel of bars per title, and ρ."""
+    with matplotlib.rc_context(STYLE):
+        figure = _figure(3.6 * len(counts), 0.9 + 0.17 * len(class_names))
+        axes = figure.subplots(1, len(counts), squeeze=False, sharey=True)[0]
+        places = np.arange(len(class_names))
+        for i, (axis, (title, numbers)) in enumerate(zip(axes, counts.items(), strict=True)):
+            axis.barh(places, numbers, height=0.75, color=GREY if i == 0 else CLASS_COLOURS[0])
+            ratio = f" (ρ = {numbers.max() / numbers.min():.3g})" if numbers.min() > 0 else ""
+            axis.set(title=title + ratio, xlabel="objects", yticks=places, yticklabels=class_names)
+            axis.set_xlim(0, 1.15 * max(1, numbers.max()))
+            for place, number in zip(places, numbers, strict=True):
+                axis.annotate(f"{number:,}", (number, place), (3, 0), textcoords="offset points", va="center", size=7)
+            axis.spines[["top", "right"]].set_visible(False)
+        axes[0].invert_yaxis()
+        return _save(figure, stem)
+
+
 Lines = Mapping[str, tuple[Sequence[float], Sequence[float]]]  # by label: along, and up
 
 
