@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from cissl import cli_data, datasets
+from cissl import CISSLClassifier, cli_data, datasets, load
 from cissl.execution import execute_seeds
 from cissl.methods import method
 from cissl.names import unknown
@@ -156,3 +156,11 @@ def test_a_run_of_nothing_but_ones_own(mine, capsys):
     assert Run(**result["run"]) == run
     cli_data.show("their_parts:points")
     assert "60 training samples of 2, float32" in capsys.readouterr().out
+
+
+def test_a_kept_model_runs_no_code_of_the_method_that_trained_it(mine, tmp_path):
+    x, y = np.random.default_rng(0).normal(size=(40, 3)), np.repeat([0, 1, -1, -1], 10)
+    CISSLClassifier("their_parts:Calm+scl", steps=2, random_state=0).fit(x, y).save(tmp_path / "model")
+    del sys.modules["their_parts"]
+    assert len(load(tmp_path / "model").predict(x)) == 40
+    assert "their_parts" not in sys.modules
