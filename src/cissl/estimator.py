@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from cissl import metrics, networks, preprocessing
 from cissl.execution import Machine, Status, Trained, Watch, execute, execute_seeds, one_thread
-from cissl.labels import UNLABELED, read_labels
+from cissl.labels import UNLABELED, as_array, read_labels, without_label
 from cissl.methods import method as method_of
 from cissl.preprocessing import Raw
 from cissl.randomness import stream
@@ -34,6 +35,7 @@ EPOCHS, FEWEST_STEPS, MOST_STEPS = 20, 1000, 20_000
 BATCH = 100
 LEARNING_RATES = {"mlp": 0.03}
 LEARNING_RATE = 0.1  # of all other networks
+LEAST_DECAY, MOST_DECAY = 1e-4, 0.05  # of tables; between them one over the labeled samples
 NOISE = 0.15
 CROP, CROPPED_FROM = 2, 16  # pixels, and how high and wide images have to be for it
 SMALLEST_IMAGE = 4  # of a convnet
@@ -48,20 +50,68 @@ class CISSLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     `X` is a table (n, features) as array, pandas or polars frame; images (n, height, width[, channels]) as array, or
     (n, channels, height, width) as torch tensor; or a torch `Dataset` of samples x or of pairs (x, y). Arrays that are
     memory-mapped are read batch by batch. Without any unlabeled sample the labeled ones serve as unlabeled ones too.
+
+    What is left at None or "auto" is decided by the data.
+
+    Parameters
+    ----------
+    method : the paper's methods by name, see `cissl list`.
+    reweight : of the labeled loss: "ce" (none), "in" (by 1 / count: every class counts the same), "cb", "focal".
+        "auto" is "in", and "ce" for methods that mix labels (ict).
+    network : "mlp", "convnet", "wide-resnet-28-2", "cnn13", "module:callable", a torch module, of which a copy is
+        trained on from its weights, or a function (input_shape, n_classes) -> module. "auto" is an mlp for tables, a
+        convnet for images.
+    beta : of the suppression: 1 is none, the smaller, the less a rare class is followed.
+    options : other hyper-parameters of the method, such as {"consistency_weight": 4}.
+    steps : 20 passes over all samples, at least 1,000 and at most 20,000 steps.
+    batch_size : 100; half of it labeled.
+    learning_rate : at the start; 0.03 for the mlp, else 0.1. It falls to 0 as a cosine.
+    weight_decay : 1e-4 for images; for tables 1 / labeled samples, between 1e-4 and 0.05: as much as a logistic
+        regression of scikit-learn regularises by default.
+    preprocessing : "features" for tables (mean 0, deviation 1 of every column, outliers cut at 10 deviations),
+        "standardize" for images (of every channel); or "none", "gcn+zca".
+    noise, crop, flip : the random views: normal noise (0.15 after preprocessing), images of 16 pixels and more moved by
+        up to 2, mirrored where flip=True: digits would change their meaning.
+    device : "auto", "cpu", "cuda", "mps".
+    precision : "32-true" or "bf16-mixed".
+    random_state : as everywhere in scikit-learn; it decides the first weights, the batches and the validation samples.
+    early_stopping, validation_fraction : hold out that fraction of the labeled samples, of each class alike, validate
+        20 times, keep the networks with the lowest balanced error, and stop where eight validations gave no better one.
+        "auto" does so where even the rarest class gives 10 validation samples; with less, they teach more than they tell.
+    class_counts : how frequent the classes are in the world, where the labeled samples do not say: instead of the
+        labeled counts in the suppression and in the weights.
+    predict_with : "student", or "teacher" where the method has one.
+    n_models : how many networks are trained from different first weights, their probabilities averaged. Those of tables
+        are trained at once.
+    prior : the class distribution to predict for: "uniform", or a share for each class. The probabilities are multiplied
+        by prior / training prior, the latter being labeled counts times the weights of `reweight`, in shares: uniform
+        for "in". None predicts for the training prior.
+    callbacks : functions called with a `cissl.execution.Status` at every look at the losses.
+
+    Attributes
+    ----------
+    classes_, n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
+    transduction_ : a class for each row of X and then of X_unlabeled: its label, or else the predicted one.
+    labeled_counts_ : labeled samples of each class that were trained on.
+    history_ : of each model the losses by name, over the steps.
+    results_ : of each model all that a run reports.
+    validation_ : what `cissl.metrics.evaluate` says of the validation samples, None without any.
+    networks_, preprocessing_, input_shape_ : of each model {"student": module, …}; what is done to samples before; their
+        shape, channels first.
     """
 
     def __init__(
         self,
         method: str = "mean-teacher+scl",
         *,
-        reweight: str = "ce",
+        reweight: str = "auto",
         network: str | nn.Module | MakeNetwork = "auto",
         beta: float = 0.5,
         options: Mapping[str, Any] | None = None,
         steps: int | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,
-        weight_decay: float = 1e-4,
+        weight_decay: float | None = None,
         preprocessing: str = "auto",
         noise: float | None = None,
         crop: int | None = None,
@@ -194,7 +244,7 @@ class CISSLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if wanted == "auto":
             wanted = round(self.validation_fraction * counts.min()) >= ENOUGH_TO_VALIDATE
         if wanted and counts.min() < 2:
-            lonely = self.classes_[counts.argmin()]
+            lonely = self.classes_.tolist()[counts.argmin()]
             raise ValueError(
                 f"early_stopping needs 2 labeled samples of each class, one to validate on, and class {lonely!r} has "
                 "1: give more, or early_stopping=False"
@@ -210,13 +260,15 @@ class CISSLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         crop = CROP if images and min(self.input_shape_[1:]) >= CROPPED_FROM else 0
         fitted = ("standardize" if images else "features") if self.preprocessing == "auto" else self.preprocessing
         rate = LEARNING_RATES.get(network, LEARNING_RATE) if self.learning_rate is None else self.learning_rate
+        decay = 1e-4 if images else min(max(1 / self.labeled_counts_.sum(), LEAST_DECAY), MOST_DECAY)
+        decay = decay if self.weight_decay is None else self.weight_decay
         options = dict(self.options or {})
         if "beta" in method_of(self.method).options:
             options.setdefault("beta", self.beta)
         decided: dict[str, Any] = dict(
             method=self.method,
             options=options,
-            reweight=self.reweight,
+            reweight=self._reweight(),
             network=network,
             preprocessing=fitted,
             noise=NOISE if self.noise is None else self.noise,
@@ -226,7 +278,7 @@ class CISSLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             labeled_batch=max(1, batch // 2),
             unlabeled_batch=max(1, batch - batch // 2),
             learning_rate=rate,
-            weight_decay=self.weight_decay,
+            weight_decay=decay,
             precision=self.precision,
             class_counts=self._class_counts(),
             validation_fraction=fraction,
@@ -237,6 +289,11 @@ class CISSLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             seed=seed,
         )
         return OwnData(**decided)
+
+    def _reweight(self) -> str:
+        if self.reweight != "auto":
+            return self.reweight
+        return "ce" if method_of(self.method).base.mixes_labels else "in"
 
     def _network_name(self) -> str:
         if isinstance(self.network, str):
@@ -296,8 +353,10 @@ class CISSLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"training diverged at step {self.results_[0]['diverged_at']}: give a smaller learning_rate than "
                 f"{runs[0].learning_rate:g}"
             )
-        self.history_ = [kept.curve for kept in trained.values()]
-        self.networks_ = [self._loaded(runs[number].seed, kept.weights) for number, kept in sorted(trained.items())]
+        if diverged := len(runs) - len(trained):
+            warnings.warn(f"{diverged} of {len(runs)} models diverged and are left out", UserWarning, stacklevel=4)
+        self.history_ = [trained[number].curve for number in sorted(trained)]
+        self.networks_ = [self._loaded(runs[number].seed, trained[number].weights) for number in sorted(trained)]
 
     def _loaded(self, seed: int, weights: Mapping[str, Mapping[str, Tensor]]) -> dict[str, nn.Module]:
         """The networks of one model, on the processor, as they predict."""
@@ -321,6 +380,15 @@ class CISSLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         most_probable = self.predict_proba(X).argmax(1)
         classes: npt.NDArray[Any] = self.classes_[most_probable]
         return classes
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The accuracy over those samples that have a label in `y`."""
+        truth = as_array(y)
+        labeled = ~without_label(truth)
+        if not labeled.any():
+            raise ValueError("no sample in y has a label: there is nothing to score")
+        right = (self.predict(X) == truth)[labeled]
+        return float(np.average(right, weights=None if sample_weight is None else np.asarray(sample_weight)[labeled]))
 
     def predict_proba(self, X: Any) -> FloatArray:
         """The probability of each class, in the order of `classes_`, for each sample."""
@@ -358,9 +426,9 @@ class CISSLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _training_prior(self) -> FloatArray:
         """How frequent the classes were to the labeled loss: counts times weights."""
         weights = np.ones(len(self.classes_))
-        if self.reweight in REWEIGHTS:
+        if (reweight := self._reweight()) in REWEIGHTS:
             counts = self._class_counts()
-            weights = REWEIGHTS[self.reweight](np.array(counts or self.labeled_counts_)).double().numpy()
+            weights = REWEIGHTS[reweight](np.array(counts or self.labeled_counts_)).double().numpy()
         total = self.labeled_counts_ * weights
         shares: FloatArray = total / total.sum()
         return shares

@@ -12,13 +12,13 @@ UNLABELED = -1
 
 def read_labels(y: Any, n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
     """(a number for each of the n samples, −1 where it has no label; the classes, ascending)."""
-    given = _as_array(y)
+    given = as_array(y)
     if len(given) != n:
         raise ValueError(
             f"Found input variables with inconsistent numbers of samples: {n} samples in X and {len(given)} labels in "
             "y: give one label for each sample, −1 where there is none"
         )
-    labeled = ~missing(given)
+    labeled = ~without_label(given)
     present = given[labeled]
     if not len(present):
         raise ValueError("no sample in y has a label: give at least one of each class")
@@ -26,45 +26,42 @@ def read_labels(y: Any, n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]
         present = np.array(present.tolist())  # numbers that stood beside a None
     if present.dtype.kind == "f" and np.isinf(present).any():
         raise ValueError("Input y contains infinity: give −1 where a sample has no label")
-    if present.dtype.kind in "biuf":
-        with_label = present != UNLABELED if present.dtype.kind != "b" else np.ones(len(present), bool)
-        labeled[labeled] = with_label
-        present = present[with_label]
-        if not len(present):
-            raise ValueError("no sample in y has a label, each is −1: give at least one of each class")
-    try:
-        check_classification_targets(present)
-        classes, numbers = np.unique(present, return_inverse=True)
-    except TypeError:
-        kinds = sorted({type(value).__name__ for value in present})
-        raise ValueError(f"labels in y are of kinds that have no order ({', '.join(kinds)}): use one kind") from None
+    kinds = sorted({type(value).__name__ for value in present}) if present.dtype == object else []
+    if len(kinds) > 1:
+        raise ValueError(f"labels in y are of several kinds ({', '.join(kinds)}): use one")
+    check_classification_targets(present)
+    classes, numbers = np.unique(present, return_inverse=True)
     if len(classes) < 2:
+        only = classes.tolist()[0]
         raise ValueError(
-            f"y holds labels of one class only, {classes[0]!r}: a classifier needs labeled samples of 2 at least"
+            f"y holds labels of one class only, {only!r}: a classifier needs labeled samples of 2 at least"
         )
     codes = np.full(n, UNLABELED)
     codes[labeled] = numbers
     return codes, classes
 
 
-def missing(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which labels are None, NaN or empty. (−1 is one of numbers only.)"""
-    if labels.dtype.kind == "f":
-        return np.asarray(np.isnan(labels))
+def without_label(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which labels are none: −1 among numbers, None, NaN and the empty text."""
+    if labels.dtype == object:
+        return np.array([_is_none(label) for label in labels], bool)
     if labels.dtype.kind in "US":
         return np.asarray(labels == labels.dtype.type())
-    if labels.dtype == object:
-        return np.array([_is_missing(label) for label in labels], bool)
+    if labels.dtype.kind in "if":
+        return np.asarray((labels == UNLABELED) | np.isnan(labels))
     return np.zeros(len(labels), bool)
 
 
-def _is_missing(label: Any) -> bool:
+def _is_none(label: Any) -> bool:
     if label is None or type(label).__name__ in ("NAType", "NaTType"):
         return True
-    return label == "" if isinstance(label, str) else isinstance(label, float | np.floating) and bool(np.isnan(label))
+    if isinstance(label, str):
+        return label == ""
+    return isinstance(label, int | float | np.number) and bool(label == UNLABELED or np.isnan(label))
 
 
-def _as_array(y: Any) -> npt.NDArray[Any]:
+def as_array(y: Any) -> npt.NDArray[Any]:
+    """Labels as a vector, whatever holds them."""
     if hasattr(y, "detach"):  # a torch tensor
         y = y.detach().cpu().numpy()
     elif hasattr(y, "to_numpy"):  # a column of pandas or polars
