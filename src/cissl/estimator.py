@@ -76,16 +76,16 @@ class CISSLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     precision : "32-true" or "bf16-mixed".
     random_state : as everywhere in scikit-learn; it decides the first weights, the batches and the validation samples.
     early_stopping, validation_fraction : hold out that fraction of the labeled samples, of each class alike, validate
-        20 times, keep the networks with the lowest balanced error, and stop where eight validations gave no better one.
-        "auto" does so where even the rarest class gives 10 validation samples; with less, they teach more than they tell.
+        20 times, keep the networks with the lowest balanced error, and stop after eight validations without a better
+        one. "auto" does so where even the rarest class gives 10 validation samples: fewer teach more than they tell.
     class_counts : how frequent the classes are in the world, where the labeled samples do not say: instead of the
         labeled counts in the suppression and in the weights.
     predict_with : "student", or "teacher" where the method has one.
     n_models : how many networks are trained from different first weights, their probabilities averaged. Those of tables
         are trained at once.
-    prior : the class distribution to predict for: "uniform", or a share for each class. The probabilities are multiplied
-        by prior / training prior, the latter being labeled counts times the weights of `reweight`, in shares: uniform
-        for "in". None predicts for the training prior.
+    prior : the class distribution to predict for: "uniform", or a share for each class. Probabilities are multiplied by
+        prior / training prior, the latter being labeled counts times the weights of `reweight`, in shares: uniform for
+        "in". None predicts for the training prior.
     callbacks : functions called with a `cissl.execution.Status` at every look at the losses.
 
     Attributes
@@ -96,8 +96,8 @@ class CISSLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     history_ : of each model the losses by name, over the steps.
     results_ : of each model all that a run reports.
     validation_ : what `cissl.metrics.evaluate` says of the validation samples, None without any.
-    networks_, preprocessing_, input_shape_ : of each model {"student": module, …}; what is done to samples before; their
-        shape, channels first.
+    networks_, preprocessing_, input_shape_ : of each model {"student": module, …}; what is done to samples before;
+        their shape, channels first.
     """
 
     def __init__(
