@@ -222,7 +222,7 @@ def test_class_counts_replace_the_labeled_ones():
     assert world.results_[0]["run"]["class_counts"] == [900, 90, 9]
     assert abs(plain.predict_proba(X) - world.predict_proba(X)).max() > 1e-6
     assert world.labeled_counts_.tolist() == [4, 4, 4]
-    assert world.score(X, y) > 0.8
+    assert world.score(X, y) > 0.6  # it looks for few of class 2
 
 
 def test_validation_selects_and_stops():

@@ -78,8 +78,8 @@ class CISSLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     early_stopping, validation_fraction : hold out that fraction of the labeled samples, of each class alike, validate
         20 times, keep the networks with the lowest balanced error, and stop after eight validations without a better
         one. "auto" does so where even the rarest class gives 10 validation samples: fewer teach more than they tell.
-    class_counts : how frequent the classes are in the world, where the labeled samples do not say: instead of the
-        labeled counts in the suppression and in the weights.
+    class_counts : how frequent the classes are among the unlabeled samples, where the labeled ones do not say: in place
+        of the labeled counts in the suppression. (The weights of the labeled loss stay those of the labeled counts.)
     predict_with : "student", or "teacher" where the method has one.
     n_models : how many networks are trained from different first weights, their probabilities averaged. Those of tables
         are trained at once.
@@ -427,8 +427,7 @@ class CISSLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """How frequent the classes were to the labeled loss: counts times weights."""
         weights = np.ones(len(self.classes_))
         if (reweight := self._reweight()) in REWEIGHTS:
-            counts = self._class_counts()
-            weights = REWEIGHTS[reweight](np.array(counts or self.labeled_counts_)).double().numpy()
+            weights = REWEIGHTS[reweight](self.labeled_counts_).double().numpy()
         total = self.labeled_counts_ * weights
         shares: FloatArray = total / total.sum()
         return shares

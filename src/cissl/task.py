@@ -211,7 +211,7 @@ def own_task(
     training, validation = held_out(labels, run.validation_fraction, stream(run.data_seed, "split"))
     unlabeled = np.flatnonzero(labels < 0)
     labeled_counts = np.bincount(labels[training], minlength=n_classes)
-    constants = class_weights(run, labeled_counts if run.class_counts is None else np.array(run.class_counts))
+    constants = class_weights(run, labeled_counts, run.class_counts)
     student = student.to(device=x.device, dtype=x.dtype)
     if x.ndim == 4:
         student = student.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -268,11 +268,16 @@ def batches_of(
     )
 
 
-def class_weights(run: Training, labeled_counts: npt.NDArray[np.int64]) -> dict[str, Tensor]:
-    """What each batch carries of the labeled counts: the suppression and the weights of the labeled loss."""
+def class_weights(
+    run: Training, labeled_counts: npt.NDArray[np.int64], believed: list[int] | None = None
+) -> dict[str, Tensor]:
+    """What each batch carries of the labeled counts: the suppression, of other counts where others are believed to be
+    those of the unlabeled samples, and the weights of the labeled loss."""
     weights: dict[str, Tensor] = {}
     if run.made.scl is not None:
-        weights["suppression"] = losses.suppression_weights(labeled_counts, run.made.scl.beta, run.made.scl.form)
+        weights["suppression"] = losses.suppression_weights(
+            believed or labeled_counts, run.made.scl.beta, run.made.scl.form
+        )
     if run.reweight in REWEIGHTS:
         weights["class_weights"] = REWEIGHTS[run.reweight](labeled_counts)
     return weights
