@@ -282,11 +282,14 @@ def test_what_is_left_open_is_decided_by_the_data():
     X, _, given_y = blobs()
     fitted = CISSLClassifier()
     fitted._read(X, given_y, None)
+    fitted.labeled_counts_ = np.array([4, 4, 4])
     decided = [fitted._describe(n, 0.0, "", 0, 0) for n in (100, 50_000, 10**7)]
     assert [run.network for run in decided] == ["mlp"] * 3
     steps = [run.steps for run in decided]
     assert steps == sorted(set(steps))
     assert all(run.preprocessing == "features" and run.crop == 0 for run in decided)
+    assert all(run.reweight == "in" and run.weight_decay == 0.05 for run in decided)
+    assert CISSLClassifier(method="ict")._reweight() == "ce"  # it mixes labels
 
 
 # ---- scikit-learn's contract
