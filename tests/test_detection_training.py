@@ -129,6 +129,13 @@ def test_a_batch_is_a_function_of_seed_and_step():
     assert not torch.equal(steps[0]["images"], steps[1]["images"])
 
 
+def test_every_step_draws_its_own_view_of_a_picture():
+    one = batches(labeled=tiny_data().labeled[:1], unlabeled=[], batch=2)
+    first, second = one.step(1)["images"], one.step(2)["images"]
+    assert not torch.equal(first, second)
+    assert not torch.equal(first[0], first[1])
+
+
 def test_batches_made_ahead_in_threads_are_the_same():
     plain, ahead = batches(), batches(background=True)
     assert all(same(plain.step(step), ahead.step(step)) for step in (1, 2, 3, 4, 5))
@@ -182,6 +189,17 @@ def test_a_step_has_the_terms_of_its_method(method):
     assert losses.keys() == named | {"loss"}
     assert losses["loss"].item() == pytest.approx(sum(losses[name].item() for name in named), rel=1e-5)
     assert all(losses[name] > 0 for name in named)
+
+
+def test_the_network_sees_pictures_and_their_mirror_images_in_one_pass():
+    seen, batch = [], a_batch()
+    network = detector()
+    network.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    losses_of("csd", batch, network)
+    losses_of("supervised", batch, network)
+    assert [len(images) for images in seen] == [8, 4]
+    assert torch.equal(seen[0][:4], seen[1])
+    assert torch.equal(seen[0][4:], seen[1][..., torch.arange(95, -1, -1)])
 
 
 TERMS = ("localisation", "classification", "consistency_classification", "consistency_localisation")
