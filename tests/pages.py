@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 from typer.main import get_command
 
-from cissl import cli
+from cissl import cli, study_files
 
 ROOT = Path(__file__).parents[1]
 NUMBER = r"\d+\.\d+|\d+"
@@ -51,6 +51,8 @@ class Reader:
         """What doing it printed, None where there is nothing to compare."""
         if block.title:
             Path(block.title).write_text(block.code, encoding="utf-8")
+            if block.language == "toml" or "\ndef study(" in block.code:
+                assert study_files.load(block.title)[0](), f"{block.title} has no runs"
         if block.language == "python":
             return self.python(block)
         if block.language == "sh":

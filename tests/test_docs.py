@@ -130,6 +130,7 @@ def test_the_reference_has_every_public_name(site):
         ("```sh\npython benchmarks/absent.py\n```\n", AssertionError),
         ("```sh\ncissl run toi\n```\n\n```text\nerror: unknown study 'tai'…\n```\n", AssertionError),
         ("```brainfuck\n+\n```\n", AssertionError),
+        ('```toml title="x.toml"\nlabeld = 3\n```\n', ValueError),
     ],
 )
 def test_what_is_wrong_on_a_page_is_noticed(page, problem, page_folder):
