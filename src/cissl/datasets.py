@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cissl.downloads import Bar, retrieve
 from cissl.names import imported, is_own, unknown
 from cissl.randomness import stream
 
@@ -388,9 +389,7 @@ def own(name: str, seed: int) -> Dataset:
     return Dataset(name, train_x, train_y, test_x, test_y, tuple(map(str, range(n_classes))))
 
 
-def fetch(
-    name: str, data_dir: str | os.PathLike[str] | None = None, bar: Callable[[str], Any] | None = None
-) -> list[str]:
+def fetch(name: str, data_dir: str | os.PathLike[str] | None = None, bar: Bar | None = None) -> list[str]:
     """Download into DATA/NAME what is not there yet, and return the names of the files that were downloaded.
 
     A file is written beside its place and moved there once its checksum is right. `bar(file name)` gives a progress
@@ -401,27 +400,9 @@ def fetch(
         try:
             _obtain(name, download, folder)
         except ValueError:
-            _retrieve(name, download, folder, bar(download.name) if bar else False)
+            retrieve(name, download.url, folder / name / download.name, download.checksum, bar)
             fetched.append(download.name)
     return fetched
-
-
-def _retrieve(name: str, download: Download, folder: Path, bar: Any) -> None:
-    import pooch
-    import requests
-
-    pooch.get_logger().setLevel("WARNING")
-    downloader = pooch.HTTPDownloader(progressbar=bar, timeout=60)
-    try:
-        path = pooch.retrieve(download.url, download.checksum, download.name, folder / name, downloader=downloader)
-        Path(path).chmod(0o644)  # a temporary file is for its owner alone, a data folder is often shared
-    except (OSError, ValueError) as error:  # what requests raises is an OSError, a wrong checksum a ValueError
-        offline = isinstance(error, requests.ConnectionError)
-        reason = f"no connection to {download.url.split('/')[2]}" if offline else str(error)
-        raise ValueError(
-            f"{name}: {download.name} could not be fetched ({reason}). Get it from {download.url} in some other way "
-            f"and put it at {folder / name / download.name}"
-        ) from error
 
 
 def files(name: str, data_dir: str | os.PathLike[str] | None = None) -> dict[str, Path | None]:

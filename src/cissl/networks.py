@@ -6,7 +6,8 @@ Every initial weight is drawn from the generator given, so that a network is a f
 import inspect
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -287,3 +288,14 @@ def _need_image(name: str, shape: tuple[int, ...], smallest: int) -> int:
             f"got samples of shape {shape}" + (": use mlp" if len(shape) == 1 else "")
         )
     return shape[0]
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """In evaluation mode for a while."""
+    training = network.training
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train(training)

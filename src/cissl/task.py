@@ -1,8 +1,7 @@
 """From a run's description to what it trains with: arrays, split, network, batches, and what is measured of it."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -283,20 +282,10 @@ def class_weights(
     return weights
 
 
-@contextmanager
-def evaluating(network: nn.Module) -> Iterator[None]:
-    training = network.training
-    network.eval()
-    try:
-        yield
-    finally:
-        network.train(training)
-
-
 @torch.no_grad()
 def probabilities(network: nn.Module, x: Tensor | Samples) -> npt.NDArray[np.float32]:
     """What the network predicts, in evaluation mode, for any number of samples."""
-    with evaluating(network):
+    with networks.evaluating(network):
         starts = range(0, len(x), EVALUATED_AT_ONCE)
         parts = [losses.probabilities(network(x[start : start + EVALUATED_AT_ONCE])) for start in starts]
     return torch.cat(parts).float().cpu().numpy()

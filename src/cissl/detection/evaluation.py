@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -21,19 +20,10 @@ from cissl.detection.data import Picture, Reader, relative
 from cissl.detection.nms import detections
 from cissl.detection.ssd import SSD
 from cissl.names import unknown
+from cissl.networks import evaluating
 
 AT_ONCE = 32  # pictures
 Metric = Literal["voc07", "voc", "coco"]
-
-
-@contextmanager
-def _evaluating(network: SSD) -> Iterator[None]:
-    training = network.training
-    network.eval()
-    try:
-        yield
-    finally:
-        network.train(training)
 
 
 @torch.no_grad()
@@ -42,7 +32,7 @@ def find(network: SSD, pictures: Sequence[Picture], read: Reader | None = None) 
     read, device = read or Reader(), network.priors.device
     for first in range(0, len(pictures), AT_ONCE):
         images = np.stack([resize(read(picture), network.size) for picture in pictures[first : first + AT_ONCE]])
-        with _evaluating(network):
+        with evaluating(network):
             batch = torch.from_numpy(images).to(device).permute(0, 3, 1, 2).float()
             class_logits, offsets = (said.float() for said in network(batch))
         if not (class_logits.isfinite().all() and offsets.isfinite().all()):

@@ -4,7 +4,7 @@ import math
 import os
 import re
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 
 from cissl import datasets, records
 from cissl.detection.data import NO_BOXES, DetectionData, Picture
+from cissl.downloads import Bar, retrieve
 from cissl.names import unknown
 
 CLASSES = (
@@ -136,6 +137,7 @@ class Archive:
         return self.url.rsplit("/", 1)[1]
 
 
+OTHERWISE = ", or give an unpacked VOCdevkit with --voc"
 OXFORD = "http://host.robots.ox.ac.uk/pascal/VOC"
 ARCHIVES: dict[str, tuple[Archive, ...]] = {
     "voc2007": (
@@ -148,9 +150,7 @@ ARCHIVES: dict[str, tuple[Archive, ...]] = {
 }
 
 
-def fetch(
-    name: str, data_dir: str | os.PathLike[str] | None = None, bar: Callable[[str], Any] | None = None
-) -> list[str]:
+def fetch(name: str, data_dir: str | os.PathLike[str] | None = None, bar: Bar | None = None) -> list[str]:
     """Download what is not there yet, check it and unpack it into DATA/VOCdevkit; the names of what was fetched.
 
     An archive stays until it is unpacked whole, so that a fetch that was stopped goes on from there.
@@ -159,7 +159,8 @@ def fetch(
     for archive in ARCHIVES[name]:
         if (folder / "VOCdevkit" / archive.folder / _mark(archive)).is_file():
             continue
-        packed = _retrieved(name, archive, folder, bar(archive.name) if bar else False)
+        packed = folder / "voc" / archive.name
+        retrieve(name, archive.url, packed, f"md5:{archive.md5}", bar, otherwise=OTHERWISE)
         with records.readable_errors(folder):
             unpack(packed, archive, folder)
             packed.unlink()
@@ -176,24 +177,6 @@ def is_here(name: str, data_dir: str | os.PathLike[str] | None = None) -> Sequen
 def _mark(archive: Archive) -> str:
     """A file that says that the archive is unpacked whole."""
     return f".{archive.name}.unpacked"
-
-
-def _retrieved(name: str, archive: Archive, folder: Path, bar: Any) -> Path:
-    import pooch
-    import requests
-
-    pooch.get_logger().setLevel("WARNING")
-    downloader = pooch.HTTPDownloader(progressbar=bar, timeout=60)
-    try:
-        found = pooch.retrieve(archive.url, f"md5:{archive.md5}", archive.name, folder / "voc", downloader=downloader)
-        return Path(found)
-    except (OSError, ValueError) as error:  # what requests raises is an OSError, a wrong checksum a ValueError
-        offline = isinstance(error, requests.ConnectionError)
-        reason = f"no connection to {archive.url.split('/')[2]}" if offline else str(error)
-        raise ValueError(
-            f"{name}: {archive.name} could not be fetched ({reason}). Get it from {archive.url} in some other way and "
-            f"put it at {folder / 'voc' / archive.name}, or give an unpacked VOCdevkit with --voc"
-        ) from error
 
 
 def unpack(packed: Path, archive: Archive, folder: Path) -> None:

@@ -2,12 +2,12 @@
 
 import hashlib
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from cissl import datasets
+from cissl.downloads import Bar, retrieve
 from cissl.names import unknown
 
 
@@ -42,40 +42,20 @@ def place(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path:
     return datasets.data_folder(data_dir) / name / WEIGHTS[name].file
 
 
-def fetch(
-    name: str, data_dir: str | os.PathLike[str] | None = None, bar: Callable[[str], Any] | None = None
-) -> list[str]:
+def fetch(name: str, data_dir: str | os.PathLike[str] | None = None, bar: Bar | None = None) -> list[str]:
     """Download the weights into DATA/NAME unless they are there and right; the names of what was downloaded.
 
     The file gets its name once its checksum is right. `bar` is as for `datasets.fetch`.
     """
-    import pooch
-    import requests
-
     path = place(name, data_dir)
-    wanted, unchecked = WEIGHTS[name], path.with_suffix(".unchecked")
+    wanted = WEIGHTS[name]
     if path.is_file():
         try:
             _check(path, wanted)
         except ValueError as error:
             raise ValueError(f"{name}: {error}. Delete it, and fetch it again") from None
         return []
-    pooch.get_logger().setLevel("WARNING")
-    downloader = pooch.HTTPDownloader(progressbar=bar(wanted.file) if bar else False, timeout=60)
-    try:
-        unchecked.unlink(missing_ok=True)
-        pooch.retrieve(wanted.url, None, unchecked.name, path.parent, downloader=downloader)
-        _check(unchecked, wanted)
-        unchecked.chmod(0o644)
-        unchecked.replace(path)
-    except (OSError, ValueError) as error:  # what requests raises is an OSError, a wrong checksum a ValueError
-        unchecked.unlink(missing_ok=True)
-        offline = isinstance(error, requests.ConnectionError)
-        reason = f"no connection to {wanted.url.split('/')[2]}" if offline else str(error)
-        raise ValueError(
-            f"{name}: {wanted.file} could not be fetched ({reason}). Get it from {wanted.url} in some other way and "
-            f"put it at {path}"
-        ) from error
+    retrieve(name, wanted.url, path, None, bar, check=partial(_check, wanted=wanted))
     return [wanted.file]
 
 
