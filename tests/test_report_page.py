@@ -83,6 +83,14 @@ def test_classes_are_ranked_by_each_seeds_own_counts(tmp_path):
     assert drawn["studentConfusion"] == (confusion + confusion[np.ix_(ranks, ranks)]).tolist()
 
 
+def test_unlabeled_samples_that_are_not_looked_at_are_not_drawn_as_none_at_all(tmp_path):
+    path = add(tmp_path, 0.2, "supervised") / "result.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "unlabeled_counts": [0, 0, 0]}))
+    (drawn,) = charts.data(layout.compare(group_seeds(read_results(tmp_path)[0]), "toy"))["groups"]
+    assert drawn["labeled"] == [10, 5, 2]
+    assert "unlabeled" not in drawn
+
+
 def test_long_curves_are_thinned_to_means_of_stretches():
     steps = np.arange(1, 1001) * 100
     losses = {"loss": np.arange(1000.0)}

@@ -66,7 +66,8 @@ def ranked(group: Group) -> Data:
     known = [(result, ranks) for result in done if (ranks := ranking(result)) is not None]
     if known:
         found["labeled"] = rounded(np.mean([_counts(r, "labeled_counts")[ranks] for r, ranks in known], axis=0))
-        unlabeled = [counts[ranks] for r, ranks in known if len(counts := _counts(r, "unlabeled_counts")) == len(ranks)]
+        seen = [(_counts(r, "unlabeled_counts"), ranks) for r, ranks in known]
+        unlabeled = [counts[ranks] for counts, ranks in seen if len(counts) == len(ranks) and counts.any()]
         if unlabeled:
             found["unlabeled"] = rounded(np.mean(unlabeled, axis=0))
         for network in ("student", "teacher"):

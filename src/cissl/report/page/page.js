@@ -261,7 +261,7 @@ function drawClasses() {
   const card = document.getElementById("classes");
   // Of those that learn from unlabeled samples, if there is one: what it has of them is what the setting says.
   const groups = (data.settings[state.setting]?.groups ?? []).map(([, group]) => data.groups[group]).filter((group) => group.labeled);
-  const told = groups.find((group) => group.runs.some((run) => run.losses?.consistency)) ?? groups[0];
+  const told = groups.find((group) => group.runs.some((run) => Object.keys(run.losses ?? {}).some((name) => name.startsWith("consistency")))) ?? groups[0];
   card.hidden = !data.groups.some((group) => group.labeled);
   card.querySelector(".panels").replaceChildren(...(told ? [bars("Labeled, by rank", told.labeled, "var(--soft)"), ...(told.unlabeled ? [bars("Unlabeled, by rank of the labeled", told.unlabeled, "var(--accent)")] : [])] : []));
 }
