@@ -69,6 +69,14 @@ def test_unlabeled_samples_teach():
     assert abs(with_them.predict_proba(X) - others.predict_proba(X)).max() > 1e-6
 
 
+def test_what_has_a_label_keeps_it():
+    X, _, given_y = blobs()
+    X[3] = X[4] = X[0]  # one sample with two labels: at least one of them is not what is predicted
+    fitted = quick(steps=2).fit(X, given_y)
+    assert (fitted.predict(X[:12]) != given_y[:12]).any()
+    np.testing.assert_array_equal(fitted.transduction_[:12], given_y[:12])
+
+
 def test_unlabeled_samples_may_come_apart():
     X, _, given_y = blobs()
     together, apart = quick().fit(X, given_y), quick().fit(X[:12], given_y[:12], X_unlabeled=X[12:])
@@ -238,6 +246,15 @@ def test_validation_selects_and_stops():
     together = quick(early_stopping=True, validation_fraction=0.25, steps=200, n_models=2).fit(X, given_y)
     assert together.results_[0]["best_step"] == result["best_step"]
     assert together.score(X, y) > 0.9
+
+
+def test_the_best_networks_are_kept_not_the_last():
+    X, _, _ = blobs(n=300)
+    y = np.random.default_rng(1).integers(0, 3, 300)  # labels that nothing says: the error goes up and down
+    fitted = quick(early_stopping=True, validation_fraction=0.5, steps=200).fit(X, y)
+    seen = [one["student_balanced_error"] for one in fitted.results_[0]["validation"]]
+    assert min(seen) < seen[-1]
+    assert fitted.validation_["balanced_error"] == min(seen)
 
 
 def test_validation_needs_labels():
