@@ -67,7 +67,8 @@ class CISSLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     batch_size : 100; half of it labeled.
     learning_rate : at the start; 0.03 for the mlp, else 0.1. It falls to 0 as a cosine.
     weight_decay : 1e-4 for images; for tables 1 / labeled samples, between 1e-4 and 0.05: as much as a logistic
-        regression of scikit-learn regularises by default.
+        regression of scikit-learn regularises by default, and twice as much where half of the batch is unlabeled, as
+        the labeled loss then counts half.
     preprocessing : "features" for tables (mean 0, deviation 1 of every column, outliers cut at 10 deviations),
         "standardize" for images (of every channel); or "none", "gcn+zca".
     noise, crop, flip : the random views: normal noise (0.15 after preprocessing), images of 16 pixels and more moved by
