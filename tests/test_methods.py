@@ -92,6 +92,7 @@ def test_the_teachers_decay_is_an_option():
         ("Mean-Teacher+scl", {}, "unknown method 'Mean-Teacher': did you mean 'mean-teacher'?"),
         ("", {}, "unknown method ''. Choose from: supervised"),
         ("scl", {}, "unknown method 'scl'"),
+        ("nothing", {}, "vat, ict, pseudo-label, module:Class"),
         ("vat+ent", {}, "unknown modifier in the method 'vat+ent': 'ent'"),
         ("pi+slc", {}, "did you mean 'scl'? Choose from: em, sntg, scl"),
         ("pi+", {}, "unknown modifier in the method 'pi+': ''"),
