@@ -38,7 +38,7 @@ mutants: .venv/installed ## break the core in more than a thousand ways and see 
 mistakes: .venv/installed ## put the mistakes of published code in, one at a time, and see which test fails
 	$(BIN)/python tests/mistakes.py
 
-bench: .venv/installed ## run every benchmark; each prints one JSON line
+bench: .venv/installed ## run every benchmark; each prints what it measured
 	@set -e; for file in benchmarks/*.py; do echo "$$file"; $(BIN)/python "$$file"; done
 
 docs: .venv/installed ## build the documentation: site/index.html opens from the disk
