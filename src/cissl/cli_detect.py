@@ -252,8 +252,10 @@ def _data(
 def _device(accelerator: str) -> str:
     import torch
 
+    from cissl.execution import Machine
+
     if accelerator == "auto":
-        return "cuda" if torch.cuda.is_available() else "mps" if torch.mps.is_available() else "cpu"
+        return Machine().kind
     if (accelerator == "cuda" and not torch.cuda.is_available()) or (
         accelerator == "mps" and not torch.mps.is_available()
     ):

@@ -403,7 +403,7 @@ class CISSLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         small = self._network_name() in SEEDS_TOGETHER
         device = torch.device("cpu") if small else torch.device(Machine(accelerator=self.device).kind)
         dtype = torch.float64 if small else torch.float32
-        who = self._who_predicts()
+        who = self.predict_with
         used = [copy.deepcopy(networks_[who]).to(device, dtype) for networks_ in self.networks_]
         out = np.empty((len(places), len(self.classes_)))
         shift = self._shift()
@@ -414,9 +414,6 @@ class CISSLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             shifted = said * shift
             out[block] = shifted / shifted.sum(1, keepdims=True)
         return out
-
-    def _who_predicts(self) -> str:
-        return self.predict_with
 
     def _shift(self) -> FloatArray:
         """By what the probabilities of the classes are multiplied: the prior asked for over that of training."""

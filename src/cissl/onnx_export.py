@@ -32,7 +32,7 @@ class Whole(nn.Module):
     def __init__(self, classifier: "CISSLClassifier") -> None:
         super().__init__()
         fitted = classifier.preprocessing_
-        who = classifier._who_predicts()
+        who = classifier.predict_with
         self.networks = nn.ModuleList(networks_[who].float().eval() for networks_ in classifier.networks_)
         self.kind, self.images = fitted.name, len(classifier.input_shape_) == 3
         self.mean: Tensor

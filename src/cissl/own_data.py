@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cissl import image_files, tables
-from cissl.image_arrays import HASH_SIZE, Tell, decode, key, same_content, too_many
+from cissl.image_arrays import HASH_SIZE, MAX_BROKEN, Tell, decode, key, same_content, too_many
 from cissl.image_files import Broken, Listing, Look, Reading
 from cissl.tables import Labels
 
@@ -59,7 +59,7 @@ def from_images(
     size: int | None = None,
     color: Color = "auto",
     resize: image_files.Resize = "letterbox",
-    max_broken: int = 10,
+    max_broken: int = MAX_BROKEN,
     tell: Tell | None = None,
 ) -> Found:
     """A folder of classes or a CSV of paths and labels, and a folder or CSV of more images."""
@@ -277,7 +277,7 @@ class Block:
 class Samples:
     """A folder, CSV, Parquet or .npz file, read block by block as the model's training data was."""
 
-    def __init__(self, source: Path, kind: Mapping[str, Any], labeled: bool, max_broken: int = 10) -> None:
+    def __init__(self, source: Path, kind: Mapping[str, Any], labeled: bool, max_broken: int = MAX_BROKEN) -> None:
         self.source, self.kind, self.labeled, self.max_broken = source, kind, labeled, max_broken
         self.remarks: list[str] = []
         self.broken: dict[str, str] = {}

@@ -32,31 +32,30 @@ def augment(sample: Sample, size: int, generator: np.random.Generator) -> Sample
 
     Works without objects, as of an unlabeled image: then a crop has to show enough of the image itself.
     """
-    image, boxes, classes = sample
-    height, width = image.shape[:2]
+    height, width = sample.image.shape[:2]
     window = expansion(generator)
-    objects = boxes if len(boxes) else np.array([[0, 0, 1, 1]], np.float32)
+    objects = sample.boxes if len(sample.boxes) else np.array([[0, 0, 1, 1]], np.float32)
     window = crop(window, objects, width / height, generator)
-    boxes, inside = within(boxes, window)
-    view = render(image, window, size, generator)
-    if generator.random() < 0.5:
-        view, boxes = np.ascontiguousarray(view[:, ::-1]), mirror(boxes)
-    return Sample(view, boxes, classes[inside])
+    return seen_through(sample, window, size, generator)
 
 
 def augment_lightly(sample: Sample, size: int, generator: np.random.Generator) -> Sample:
     """Less of it, ours, for small networks and short trainings: photometric distortion, a window of 0.75 to 1.25 times
     the image's sides that is off its centre by no more than that, mirror.
     """
-    image, boxes, classes = sample
     side = generator.uniform(0.75, 1.25)
     corner = generator.uniform(min(0, 1 - side), max(0, 1 - side), 2)
     window = np.concatenate([corner, corner + side])
-    boxes, inside = within(boxes, window)
-    view = render(image, window, size, generator)
+    return seen_through(sample, window, size, generator)
+
+
+def seen_through(sample: Sample, window: Box, size: int, generator: np.random.Generator) -> Sample:
+    """What the window shows, its colours distorted, mirrored or not, with the objects whose centre is in it."""
+    boxes, inside = within(sample.boxes, window)
+    view = render(sample.image, window, size, generator)
     if generator.random() < 0.5:
         view, boxes = np.ascontiguousarray(view[:, ::-1]), mirror(boxes)
-    return Sample(view, boxes, classes[inside])
+    return Sample(view, boxes, sample.classes[inside])
 
 
 def unchanged(sample: Sample, size: int, generator: np.random.Generator) -> Sample:
