@@ -39,7 +39,7 @@ MISTAKES = [
     Mistake(2, "training never changes a weight", "training.py", "        optimizer.step()\n", "", "training"),
     Mistake(
         2, "many seeds are trained and never written back", "execution.py",
-        "    seeds.write_back(students, seeds.student)\n", "", "run",
+        "    write_back(seeds, each)\n    seconds =", "    seconds =", "run",
     ),
     Mistake(
         3, "a second pass of the student moves its statistics", "objective.py",
@@ -123,8 +123,7 @@ MISTAKES = [
     ),
     Mistake(
         15, "labeled samples are drawn as unlabeled ones", "task.py",
-        "unlabeled=np.arange(len(parts.labeled), len(taking_part))", "unlabeled=np.arange(len(taking_part))",
-        "run",
+        "labels, labeled, unlabeled, constants", "labels, labeled, np.arange(len(taking_part)), constants", "run",
     ),
     Mistake(
         16, "SVHN is described without GCN and ZCA", "run.py",
