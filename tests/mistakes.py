@@ -39,7 +39,7 @@ MISTAKES = [
     Mistake(2, "training never changes a weight", "training.py", "        optimizer.step()\n", "", "training"),
     Mistake(
         2, "many seeds are trained and never written back", "execution.py",
-        "    write_back(seeds, each)\n    seconds =", "    seconds =", "run",
+        "        write_back(seeds, each)\n", "", "run",
     ),
     Mistake(
         3, "a second pass of the student moves its statistics", "objective.py",

@@ -511,7 +511,6 @@ def train_seeds(
     batches = StackedBatches([task.batches for task in tasks])
     taken = train(seeds, optimizer, batches, first.rate, range(1, first.steps + 1), average)
     curves, diverged_at, step = follow(taken, seeds, each, watch)
-    write_back(seeds, each)
     seconds = (time.perf_counter() - started) / len(tasks)
     results = []
     for place, (one, folder, keep) in enumerate(zip(each, folders, keepers, strict=True)):
@@ -553,7 +552,8 @@ def follow(
     taken: Iterator[Record], seeds: ManySeeds, each: Sequence[SeedNetworks], watch: Watch | None
 ) -> tuple[list[Curve], npt.NDArray[np.int64], int]:
     """Take the steps; for each seed the step at which it diverged, else 0, and the last step. What no seed needs any
-    more, because all have diverged or have validated enough, is not trained."""
+    more, because all have diverged or have validated enough, is not trained. At every look, the last too, each seed's
+    networks are brought up to date."""
     task, steps = each[0].task, each[0].task.run.steps
     validate_every = validation_interval(task)
     seen: list[Curve] = []
